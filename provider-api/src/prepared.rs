@@ -1,0 +1,200 @@
+//! An engine that is ready to be started: what exactly is run, and how it is judged.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Mode, Profile, Template};
+
+/// Everything the host needs to start, judge and stop one engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PreparedEngine {
+    /// Features the reader must have; see [`crate::version`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Engine family.
+    pub engine: String,
+    /// What was provisioned: `<commit, 12 digits>-<back end>` for source. `(known after build)`
+    /// while it depends on results that are only expected.
+    pub engine_version: String,
+    /// How it came onto the machine.
+    pub provisioning_mode: Mode,
+    /// How it is started.
+    pub launch: Launch,
+    /// Small files placed for the engine before it starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PlacedFile>,
+    /// How it is asked whether it is ready, and what it is.
+    pub probes: Probes,
+    /// How it is stopped.
+    #[serde(default)]
+    pub stop: Stop,
+    /// What it will take of the machine.
+    #[serde(default)]
+    pub resources: Resources,
+    /// The model it serves.
+    pub model: Model,
+    /// Normalised engine flags, for the handoff.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Requests it serves at the same time.
+    pub slots_total: u32,
+    /// What it can be asked to do, for example `completion`, `chat`.
+    #[serde(default)]
+    pub workloads: Vec<String>,
+    /// What it is tuned for.
+    #[serde(default)]
+    pub profile: Profile,
+    /// Known failures: what the log says, what it means, what helps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<Diagnosis>,
+    /// How it is proven that the engine sits on the GPU; absent where it need not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_evidence: Option<GpuEvidence>,
+    /// Protocol it speaks, for example `openai`.
+    pub dialect: String,
+    /// GPUs it may see, as driver ids. Empty: none or all, as the launch says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_mask: Vec<String>,
+    /// What went into it, long form, for the record.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub build_record: BTreeMap<String, String>,
+    /// What the operator should worry about, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// How an engine is started. A reader refuses a kind it does not know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Launch {
+    /// As a process of this machine.
+    Process(ProcessLaunch),
+}
+
+/// A process. It starts from an empty environment plus the host's allow-list plus `env`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessLaunch {
+    /// Program: a path below a step's result, `{STEP.path}/…`.
+    pub program: Template,
+    /// Arguments. Must use `{address.host}` and `{address.port}`.
+    pub args: Vec<Template>,
+    /// Environment; the only place for `{secret.NAME}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Template>,
+    /// Port that is usual for the engine; the host tries the pool's ports, else this one upward.
+    pub usual_port: u16,
+}
+
+/// A small text placed for the engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlacedFile {
+    /// Path relative to the instance's directory, `{files}/…` in the launch; never leaves it.
+    pub path: String,
+    /// Content.
+    pub text: Template,
+}
+
+/// How a running engine is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Probes {
+    /// Whether it is ready.
+    pub readiness: ReadinessProbe,
+    /// What it says it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionProbe>,
+    /// Path of its Prometheus metrics, where they are switched on; checked once when it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
+}
+
+/// HTTP request that tells whether an engine is ready.
+///
+/// Refused, reset and closed connections always mean *not yet*, as long as the engine lives.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadinessProbe {
+    /// Path, for example `/health`.
+    pub path: String,
+    /// Status codes that mean ready.
+    pub ok: Vec<u16>,
+    /// Status codes that mean not yet. Any other code is an error at once.
+    pub loading: Vec<u16>,
+}
+
+/// HTTP request that tells what an engine says it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VersionProbe {
+    /// Path, for example `/props`.
+    pub path: String,
+    /// JSON pointer (RFC 6901) into the answer, for example `/build_info`.
+    pub pointer: String,
+}
+
+/// How an engine is stopped: drained, then TERM, then after the pool's grace time KILL.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stop {
+    /// How it is seen that no request is in flight; absent: TERM at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainProbe>,
+    /// Whether a second TERM makes it end at once.
+    #[serde(default)]
+    pub second_term_ends_at_once: bool,
+}
+
+/// HTTP request whose answer tells how many requests are in flight.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DrainProbe {
+    /// Path of Prometheus metrics, for example `/metrics`.
+    pub path: String,
+    /// Gauge that is 0 when idle, for example `llamacpp:requests_processing`.
+    pub gauge: String,
+}
+
+/// What an engine will take of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Resources {
+    /// Device memory in bytes, over all devices; 0 for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vram_bytes: Option<u64>,
+}
+
+/// The model an engine serves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Model {
+    /// Public name.
+    pub id: String,
+    /// Absolute path, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Digest, `sha256:…`, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// A known failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Diagnosis {
+    /// Regular expression searched in the engine's log, line by line.
+    pub pattern: String,
+    /// What it means, one sentence; `$name` is filled from the pattern's named groups.
+    pub meaning: String,
+    /// What helps.
+    pub fix: String,
+    /// Whether another port may help: the host then tries the next one.
+    #[serde(default)]
+    pub port_taken: bool,
+}
+
+/// How it is proven that an engine sits on the GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuEvidence {
+    /// Devices, in the engine's own names, that must each hold something, for example `CUDA0`.
+    pub devices: Vec<String>,
+    /// Regular expressions over the log, each with the groups `device` and `mib`.
+    pub buffers: Vec<String>,
+    /// Least share of all buffer bytes named in the log that must lie on `devices`, 0 to 100. What
+    /// an engine keeps on the host by design (an input layer) is allowed for here.
+    pub least_percent: u8,
+}
