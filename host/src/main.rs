@@ -1,1 +1,3 @@
-fn main(){}
+//! The `host` program.
+
+fn main() {}

@@ -1,0 +1,179 @@
+//! What is to be started, in full: nothing is inherited that is not named here.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A command. It starts with exactly this environment, stdin closed, in a process group of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Arguments after the program's name.
+    pub args: Vec<String>,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Working directory.
+    pub directory: PathBuf,
+    /// Who runs it; `None`: as this process.
+    pub identity: Option<Identity>,
+    /// Whether it may reach the network.
+    pub network: Network,
+    /// Where standard output and standard error go.
+    pub output: Output,
+    /// What it is to the keeper.
+    pub child: Child,
+}
+
+impl Spec {
+    /// The command as it could be pasted into a shell, arguments quoted, environment left out.
+    #[must_use]
+    pub fn display(&self) -> String {
+        let mut words = vec![quote(&self.program.to_string_lossy())];
+        words.extend(self.args.iter().map(|argument| quote(argument)));
+        words.join(" ")
+    }
+}
+
+/// A numeric user and group; supplementary groups are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// Whether a command may reach the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// The machine's network.
+    Host,
+    /// None: sockets other than Unix ones are refused by seccomp, and an empty network namespace is
+    /// entered where that is allowed.
+    None,
+}
+
+/// Where output goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Output {
+    /// Both streams, as they come, into one file.
+    Together(LogFile),
+    /// Each stream into its own file.
+    Apart {
+        /// Standard output.
+        stdout: LogFile,
+        /// Standard error.
+        stderr: LogFile,
+    },
+}
+
+/// A log file: created anew, owned by the host's user, never longer than its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogFile {
+    /// Absolute path; its directory exists.
+    pub path: PathBuf,
+    /// Bytes kept. What comes after is dropped from the middle: the first half stays, the second
+    /// half holds the newest.
+    pub limit_bytes: u64,
+}
+
+/// What a child is to the keeper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Child {
+    /// A command of a step: killed at once, with its whole tree, when the host is gone.
+    Step,
+    /// An engine: TERM, then after `grace_ms` KILL, when the host is gone and it is not kept.
+    Engine {
+        /// Time between TERM and KILL, in milliseconds.
+        grace_ms: u64,
+        /// Files removed once the engine is gone, for example its handoff.
+        remove: Vec<PathBuf>,
+    },
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exited {
+    /// With this exit code.
+    Code(i32),
+    /// By this signal number.
+    Signal(i32),
+}
+
+impl Exited {
+    /// Whether it ended with exit code 0.
+    #[must_use]
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+impl std::fmt::Display for Exited {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(formatter, "exit code {code}"),
+            Self::Signal(number) => match signal_name(*number) {
+                Some(name) => write!(formatter, "signal {number} ({name})"),
+                None => write!(formatter, "signal {number}"),
+            },
+        }
+    }
+}
+
+/// Name of a signal, as in signal(7).
+#[must_use]
+pub fn signal_name(number: i32) -> Option<&'static str> {
+    Some(match number {
+        1 => "HUP",
+        2 => "INT",
+        3 => "QUIT",
+        4 => "ILL",
+        6 => "ABRT",
+        7 => "BUS",
+        8 => "FPE",
+        9 => "KILL",
+        11 => "SEGV",
+        13 => "PIPE",
+        14 => "ALRM",
+        15 => "TERM",
+        24 => "XCPU",
+        25 => "XFSZ",
+        31 => "SYS",
+        _ => return None,
+    })
+}
+
+/// Quotes a word for a POSIX shell, only where it needs it.
+#[must_use]
+pub fn quote(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_only_where_a_shell_needs_it() {
+        assert_eq!(quote("-DX=1"), "-DX=1");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(quote(""), "''");
+    }
+
+    #[test]
+    fn an_end_reads_as_a_person_would_say_it() {
+        assert_eq!(Exited::Signal(11).to_string(), "signal 11 (SEGV)");
+        assert_eq!(Exited::Code(3).to_string(), "exit code 3");
+    }
+}
