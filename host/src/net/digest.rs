@@ -1,12 +1,12 @@
 //! Digests as operators and plans write them: `sha256:…`, `sha512:…`.
 
-use std::fmt;
+use std::{fmt, fs::File, io::Read as _, path::Path};
 
 use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::{
     fault::{Exit, Fault},
-    store,
+    store::{self, StoreError},
 };
 
 /// An expected digest.
@@ -133,6 +133,20 @@ impl Hashes {
                 Digest::Sha512(store::hex(&sha512.clone().finalize()))
             }
             _ => Digest::Sha256(self.sha256()),
+        }
+    }
+}
+
+/// The digest of a file in the algorithm of `like`. Blocks.
+pub(crate) fn hash_file(path: &Path, like: &Digest) -> Result<Digest, StoreError> {
+    let failed = |source| StoreError::io("read", path, source);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut hashes = Hashes::for_expected(Some(like));
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => return Ok(hashes.like(like)),
+            count => hashes.update(&buffer[..count]),
         }
     }
 }

@@ -23,6 +23,7 @@ mod transfer;
 use std::sync::Arc;
 
 pub use client::Net;
+pub(crate) use digest::hash_file;
 pub use digest::{Digest, DigestError};
 pub use error::NetError;
 pub use index::{IndexFile, find_sdist};

@@ -62,6 +62,11 @@ impl Store {
         Self { root: home.store() }
     }
 
+    /// A store in this directory, for caches that lie elsewhere.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
     /// The directory that everything lies in.
     #[must_use]
     pub fn root(&self) -> &Path {
