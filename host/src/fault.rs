@@ -139,6 +139,15 @@ pub trait Fault: Error + Send + Sync {
     fn kind(&self) -> &'static str;
 }
 
+/// An error of any room, as it travels up.
+pub type Failure = Box<dyn Fault>;
+
+impl<E: Fault + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Box::new(error)
+    }
+}
+
 /// Advice in words, with a command to paste where there is one. `{host}` in the command stands for
 /// the path the program was called by.
 pub fn hint(text: impl Into<String>, command: Option<&str>) -> Hint {
