@@ -1,3 +1,5 @@
 //! The `host` program.
 
-fn main() {}
+fn main() {
+    engine_host::provider::worker::run_if_worker();
+}

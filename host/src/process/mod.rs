@@ -5,5 +5,6 @@
 //! it went. Short questions (`cmake --version`) are asked directly, with a limit.
 
 mod command;
+pub(crate) mod worker;
 
 pub use command::{Child, Exited, Identity, LogFile, Network, Output, Spec, quote, signal_name};
