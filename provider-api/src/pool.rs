@@ -59,6 +59,30 @@ pub struct Pool {
     pub provisioning: Provisioning,
 }
 
+impl Pool {
+    /// A pool with every setting at its default.
+    pub fn new(id: impl Into<String>, engine: impl Into<String>) -> Self {
+        Self {
+            requires: Vec::new(),
+            id: id.into(),
+            engine: engine.into(),
+            model: None,
+            quant: None,
+            ctx: None,
+            devices: Vec::new(),
+            tensor_split: Vec::new(),
+            preload: yes(),
+            profile: Profile::default(),
+            options: serde_json::Map::new(),
+            gpu: GpuPolicy::default(),
+            replicas: one(),
+            readiness: Readiness::default(),
+            stop: StopSettings::default(),
+            provisioning: Provisioning::default(),
+        }
+    }
+}
+
 fn yes() -> bool {
     true
 }

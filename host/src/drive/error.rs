@@ -32,7 +32,7 @@ pub enum DriveError {
         modes: Vec<Mode>,
     },
     /// The provider refused because of a value that stands in a file.
-    #[error(transparent)]
+    #[error("{fault}")]
     Refused {
         /// What it said.
         fault: Box<ProviderFault>,
