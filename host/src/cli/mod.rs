@@ -1,6 +1,7 @@
 //! The terminal: arguments in, words out. The only room that knows there is one.
 
 pub mod arguments;
+pub mod config;
 mod context;
 mod json_lines;
 mod manual;
