@@ -178,7 +178,7 @@ impl Session {
             CallError::Provider(error) => ProviderFault::Refused {
                 provider: self.name.clone(),
                 phase,
-                error,
+                error: Box::new(error),
             },
             CallError::Answer { source, .. } => ProviderFault::Document {
                 provider: self.name.clone(),
