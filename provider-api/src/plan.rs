@@ -196,7 +196,7 @@ pub struct Build {
     pub labels: BTreeMap<String, String>,
 }
 
-/// One way to build.
+/// One way to build. Each attempt starts in an empty `{work}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// What is different about it, for people, for example `with gcc-12 for CUDA`.
@@ -297,6 +297,9 @@ fn observe_timeout_ms() -> u64 {
 pub struct StageModel {
     /// Model reference, as in the pool.
     pub reference: String,
+    /// Quantisation to pick where the reference offers several, as in the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quant: Option<String>,
     /// Expected digest, `sha256:…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,

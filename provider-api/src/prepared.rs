@@ -197,4 +197,8 @@ pub struct GpuEvidence {
     /// Least share of all buffer bytes named in the log that must lie on `devices`, 0 to 100. What
     /// an engine keeps on the host by design (an input layer) is allowed for here.
     pub least_percent: u8,
+    /// Regular expressions over the log, none of which may match, for example a line that says that
+    /// a layer's cache lies in main memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disproofs: Vec<String>,
 }

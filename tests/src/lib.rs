@@ -1,1 +1,76 @@
-//! x
+//! What the end-to-end tests share: a machine of their own, the built program, real git.
+//!
+//! Tests drive the program as its users do, from outside: they know what was built and nothing of
+//! its insides.
+
+mod fixture;
+mod machine;
+mod process;
+
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
+
+pub use fixture::Repository;
+pub use machine::{Built, Machine, Run, Running};
+pub use process::{Process, processes_below};
+
+/// Waits until `probe` gives a value and says what was last seen when it does not.
+///
+/// # Panics
+///
+/// When `limit` has passed.
+pub fn wait_for<T, S: Debug>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl FnMut() -> Result<T, S>,
+) -> T {
+    let start = Instant::now();
+    loop {
+        match probe() {
+            Ok(value) => return value,
+            Err(seen) if start.elapsed() > limit => {
+                panic!("waited {limit:?} for {what}; last seen: {seen:?}")
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// One HTTP/1.1 request to an address on this machine; status and body.
+pub fn http_get(url: &str) -> std::io::Result<(u16, String)> {
+    http(url, "GET", "")
+}
+
+/// A POST of JSON to an address on this machine; status and body, chunks joined as they came.
+pub fn http_post(url: &str, body: &str) -> std::io::Result<(u16, String)> {
+    http(url, "POST", body)
+}
+
+fn http(url: &str, method: &str, body: &str) -> std::io::Result<(u16, String)> {
+    use std::io::{Read, Write};
+
+    let rest = url.strip_prefix("http://").expect("tests speak plain http");
+    let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    write!(
+        stream,
+        "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| std::io::Error::other(format!("no HTTP answer: {text}")))?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(|| std::io::Error::other(format!("no status: {head}")))?;
+    Ok((status, body.to_owned()))
+}

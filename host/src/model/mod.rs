@@ -1,1 +1,201 @@
-//! Placeholder.
+//! Where models come from: a reference becomes a verified file that the engine's user can read.
+//!
+//! | reference | what happens |
+//! |---|---|
+//! | `builtin:NAME` | written from this program into the store |
+//! | `file:PATH`, a path | used in place; copied into the store only where the engine's user could not read it |
+//! | `https://…` | fetched into the store, resumed and hashed while it streams |
+//! | `hf:`, `s3:`, `oci:` | understood, refused in one line: not in this version |
+//!
+//! A user's own file is never changed. Without a checksum, what a URL gives first is trusted, said
+//! aloud and written down: later it must be the same. A verified file is not hashed again while it
+//! looks the same. `cache_dir` is a store of its own with the same layout.
+
+mod builtin;
+mod error;
+mod file;
+mod reference;
+mod remote;
+
+use std::path::{Path, PathBuf};
+
+use engine_provider_api::{Artifact, ArtifactState, StageModel};
+use tokio_util::sync::CancellationToken;
+
+pub use builtin::{BUILTINS, Builtin};
+pub use error::ModelError;
+pub use reference::Reference;
+
+use crate::{
+    narrate::{Actor, Narrator},
+    net::{Digest, Net},
+    process::Identity,
+    store::{Blob, Store},
+};
+
+const ACTOR: Actor = Actor::ModelProvisioner;
+
+/// What staging needs.
+#[derive(Clone)]
+pub struct Stage {
+    /// Where models are kept, unless the step names a `cache_dir`.
+    pub store: Store,
+    /// The transfer engine.
+    pub net: Net,
+    /// Told what happens.
+    pub narrator: Narrator,
+    /// Ends transfers and waits.
+    pub cancel: CancellationToken,
+    /// Directory that relative paths start from: the pool file's, else the working directory.
+    pub base: PathBuf,
+    /// Who will read the model; `None`: this process's user.
+    pub run_as: Option<Identity>,
+}
+
+/// What staging would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outlook {
+    /// The file is there and needs nothing.
+    There,
+    /// It is written from this program.
+    Unpack,
+    /// A user's file is copied.
+    Copy,
+    /// It is fetched from this URL.
+    Fetch(String),
+}
+
+/// Says what staging would do and what it would give, doing nothing.
+pub fn expected(stage: &Stage, step: &StageModel) -> Result<(Artifact, Outlook), ModelError> {
+    let request = Request::new(stage, step)?;
+    match &request.reference {
+        Reference::Builtin(name) => {
+            let builtin = builtin::find(name)?;
+            let there = request.store.blob(&builtin.sha256());
+            let there = there.map_err(|source| request.failed(source))?;
+            let path = request.store.blob_path(&builtin.sha256());
+            let artifact = Artifact {
+                state: state(there.is_some()),
+                path: Some(path.to_string_lossy().into_owned()),
+                digest: Some(format!("sha256:{}", builtin.sha256())),
+                size_bytes: Some(builtin.bytes.len() as u64),
+                ..Artifact::default()
+            };
+            let outlook = there.map_or(Outlook::Unpack, |_| Outlook::There);
+            Ok((artifact, outlook))
+        }
+        Reference::File(path) => file::expected(stage, &request, path),
+        Reference::Url(url) => remote::expected(&request, url),
+        other => Err(other.unsupported(&step.reference)),
+    }
+}
+
+/// Obtains a model and verifies it; its artifact is the file. Told from `resolve` to `complete`.
+pub async fn stage(stage: &Stage, step: &StageModel) -> Result<Artifact, ModelError> {
+    let reference = &step.reference;
+    let say = |action: &str, human: String| stage.narrator.say(ACTOR, action, reference, human);
+    say("resolve", format!("resolving model {reference}"));
+    let request = Request::new(stage, step)?;
+    say("ensure", format!("making sure that {reference} is here"));
+    let blob = match &request.reference {
+        Reference::Builtin(name) => builtin::stage(stage, &request, name).await?,
+        Reference::File(path) => file::stage(stage, &request, path).await?,
+        Reference::Url(url) => remote::stage(stage, &request, url).await?,
+        other => return Err(other.unsupported(reference)),
+    };
+    say("complete", format!("model is at {}", blob.path.display()));
+    Ok(blob.artifact())
+}
+
+/// A step, read.
+struct Request {
+    reference: Reference,
+    digest: Option<Digest>,
+    store: Store,
+}
+
+impl Request {
+    fn new(stage: &Stage, step: &StageModel) -> Result<Self, ModelError> {
+        let reference = Reference::parse(&step.reference)?;
+        reference.check_format(&step.formats)?;
+        let digest = step
+            .digest
+            .as_deref()
+            .map(Digest::parse)
+            .transpose()
+            .map_err(|source| ModelError::BadDigest {
+                reference: step.reference.clone(),
+                source,
+            })?;
+        let store = match &step.cache_dir {
+            Some(directory) => Store::at(stage.base.join(directory)),
+            None => stage.store.clone(),
+        };
+        Ok(Self {
+            reference,
+            digest,
+            store,
+        })
+    }
+
+    fn failed(&self, source: crate::store::StoreError) -> ModelError {
+        ModelError::Store {
+            reference: self.reference.to_string(),
+            source,
+        }
+    }
+}
+
+/// A file that may be used.
+struct Staged {
+    path: PathBuf,
+    digest: Option<String>,
+    size_bytes: u64,
+}
+
+impl Staged {
+    fn artifact(self) -> Artifact {
+        Artifact {
+            state: ArtifactState::Obtained,
+            path: Some(self.path.to_string_lossy().into_owned()),
+            digest: self.digest,
+            size_bytes: Some(self.size_bytes),
+            ..Artifact::default()
+        }
+    }
+}
+
+impl From<Blob> for Staged {
+    fn from(blob: Blob) -> Self {
+        Self {
+            digest: Some(format!("sha256:{}", blob.sha256)),
+            path: blob.path,
+            size_bytes: blob.size_bytes,
+        }
+    }
+}
+
+fn state(there: bool) -> ArtifactState {
+    if there {
+        ArtifactState::Obtained
+    } else {
+        ArtifactState::Expected
+    }
+}
+
+/// The last part of a path, for names that people read.
+fn shown_name(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+}
+
+/// Runs something that reads or writes whole files, away from the tasks.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work)
+        .await
+        .expect("reading and writing files does not panic")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,78 @@
-//! Placeholder.
+//! The one transfer engine: everything that is fetched over HTTP comes through here.
+//!
+//! What others reduce their sources to is a [`Transfer`]: URL, digest, size. This room adds what
+//! holds for all of them:
+//!
+//! * Redirects are followed by hand; every hop is asked of the [`Gate`] (the network policy) and
+//!   never leaves https for http.
+//! * Plain http is accepted for loopback hosts, and elsewhere only when a digest is expected, since
+//!   then nobody on the way can change what arrives.
+//! * HTTP/1.1 only: bulk transfers cost half as much as over HTTP/2.
+//! * What breaks off is resumed (`Range`), what is worth it retried with growing pauses.
+//! * Content is hashed while it streams and compared before anything is published.
+//! * Certificates (`SSL_CERT_FILE`) and proxies (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
+//!   `NO_PROXY`) come from the environment that is given; loopback hosts never go through a proxy.
+
+mod client;
+mod digest;
+mod error;
+mod index;
+mod partial;
+mod transfer;
+
+use std::sync::Arc;
+
+pub use client::Net;
+pub(crate) use digest::hash_file;
+pub use digest::{Digest, DigestError};
+pub use error::NetError;
+pub use index::{IndexFile, find_sdist};
+pub use transfer::{Fetched, Transfer};
+pub use url::Url;
+
+/// Decides which hosts may be reached. Asked before every request, for every hop.
+pub trait Gate: Send + Sync {
+    /// Whether `host` may be reached; `from` is the host that redirected there. An error is the
+    /// reason, in words that name the setting.
+    fn check(&self, host: &str, from: Option<&str>) -> Result<(), String>;
+}
+
+impl<F> Gate for F
+where
+    F: Fn(&str, Option<&str>) -> Result<(), String> + Send + Sync,
+{
+    fn check(&self, host: &str, from: Option<&str>) -> Result<(), String> {
+        self(host, from)
+    }
+}
+
+/// A shared gate.
+pub type SharedGate = Arc<dyn Gate>;
+
+/// A URL without user, password, query and fragment: fit to be shown and stored.
+#[must_use]
+pub fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Fails for URLs that cannot have them, which then have none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
+}
+
+/// Whether a URL's host is this machine.
+#[must_use]
+pub fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,97 @@
-//! Placeholder.
+//! Content-addressed results, locks, single flight.
+//!
+//! ```text
+//! store/
+//!   source/KEY/    manifest.json, tree/      source trees
+//!   build/KEY/     manifest.json, tree/      build outputs
+//!   observe/KEY/   manifest.json             what programs printed
+//!   archive/KEY/   manifest.json, tree/      unpacked downloads
+//!   blobs/sha256/  HEX, HEX.json             single files, mode 0444, and how they were verified
+//!   partial/       NAME.partial              downloads that may be resumed
+//!   tmp/           KIND-KEY/                 work in progress; rubbish once its lock is free
+//!   locks/         NAME.lock                 never deleted
+//! ```
+//!
+//! The rules that keep it sound:
+//!
+//! * A key is the SHA-256 of everything that changes the bytes ([`Ingredients`]), kept beside the
+//!   result, so that a miss can say which ingredient changed.
+//! * Work happens in `tmp/`, on the same file system, under the key's lock. It is published by one
+//!   rename, with its manifest written last; a directory without one is rubbish from a crash.
+//! * Whoever wants a result locks its key, then looks again: the holder before may have made it.
+//! * A document of a newer schema is never rewritten.
+//! * Files of results are read-only and belong to the host's user, whoever built them; directories
+//!   stay writable for the host's user, so that a home can be deleted with `rm -r`.
+
+mod blob;
+mod document;
+mod entry;
+mod error;
+mod key;
+mod lock;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+pub use blob::{Blob, FileIdentity};
+pub use document::{read_document, write_document, write_file};
+pub use entry::{Begin, Entry, Manifest, Miss, Work};
+pub use error::StoreError;
+pub(crate) use error::{ensure_space, human_bytes, is_full};
+pub(crate) use key::hex;
+pub use key::{Change, Ingredient, Ingredients, Key, Kind};
+pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
+pub(crate) use tree::size_of_tree;
+pub use tree::{digest_file, digest_tree, ensure_reachable, give_to, remove_tree, sync_tree};
+
+use crate::config::paths::Home;
+
+/// Schema of the manifests that this version writes.
+pub const SCHEMA: u32 = 1;
+
+/// Results of one installation. Opening it creates nothing.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// The store of a home.
+    #[must_use]
+    pub fn open(home: &Home) -> Self {
+        Self { root: home.store() }
+    }
+
+    /// A store in this directory, for caches that lie elsewhere.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory that everything lies in.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the lock of this name lies.
+    #[must_use]
+    pub fn lock_path(&self, name: &str) -> PathBuf {
+        self.root.join("locks").join(format!("{name}.lock"))
+    }
+
+    /// Where a download of this name is collected until it is whole. Its directory exists after
+    /// [`Store::prepare_partial`].
+    #[must_use]
+    pub fn partial_path(&self, name: &str) -> PathBuf {
+        self.root.join("partial").join(format!("{name}.partial"))
+    }
+
+    /// Creates the directory of partial downloads and gives a path in it.
+    pub fn prepare_partial(&self, name: &str) -> Result<PathBuf, StoreError> {
+        tree::make_directory(&self.root.join("partial"))?;
+        Ok(self.partial_path(name))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The one printer of errors: what failed, where, why, what to type next.
+
+use std::{fmt::Write as _, io::Write};
+
+use crate::{
+    fault::{Exit, Fault, Hint},
+    narrate::Secrets,
+};
+
+/// Writes an error for people.
+///
+/// ```text
+/// error: llama.cpp could not be configured
+///  where: /home/me/.local/share/engine-host/logs/chat/cmake-configure.log
+///  cause: cmake exited with code 1
+///    fix: install the CUDA toolkit, then run
+///           host provision --pool chat
+/// ```
+pub fn print(
+    out: &mut dyn Write,
+    error: &dyn Fault,
+    program: &str,
+    secrets: &Secrets,
+) -> std::io::Result<()> {
+    let text = render(error, program);
+    out.write_all(secrets.mask(&text).as_bytes())
+}
+
+/// The error as JSON, for `--json`.
+#[must_use]
+pub fn json(error: &dyn Fault, program: &str, secrets: &Secrets) -> serde_json::Value {
+    let mask = |text: String| secrets.mask(&text).into_owned();
+    serde_json::json!({
+        "error": {
+            "kind": error.kind(),
+            "exit": error.exit().code(),
+            "message": mask(error.to_string()),
+            "causes": causes(error).into_iter().map(mask).collect::<Vec<_>>(),
+            "details": error.details().into_iter().map(|detail| serde_json::json!({
+                "label": detail.label, "text": mask(detail.text),
+            })).collect::<Vec<_>>(),
+            "hints": error.hints().into_iter().map(|hint| serde_json::json!({
+                "text": mask(hint.text),
+                "command": hint.command.map(|command| mask(command.replace("{host}", program))),
+            })).collect::<Vec<_>>(),
+        }
+    })
+}
+
+fn render(error: &dyn Fault, program: &str) -> String {
+    let mut text = format!("error: {error}\n");
+    for detail in error.details() {
+        labelled(&mut text, detail.label, &detail.text);
+    }
+    for cause in causes(error) {
+        labelled(&mut text, "cause", &cause);
+    }
+    for Hint {
+        text: words,
+        command,
+    } in error.hints()
+    {
+        labelled(&mut text, "fix", &words);
+        if let Some(command) = command {
+            for line in command.replace("{host}", program).lines() {
+                let _ = writeln!(text, "          {line}");
+            }
+        }
+    }
+    if error.exit() == Exit::Internal && error.hints().is_empty() {
+        labelled(
+            &mut text,
+            "note",
+            "this is a defect of this program; RUST_LOG=debug shows more",
+        );
+    }
+    text
+}
+
+fn causes(error: &dyn Fault) -> Vec<String> {
+    let mut causes: Vec<String> = Vec::new();
+    let mut layer = std::error::Error::source(error);
+    while let Some(cause) = layer {
+        let words = cause.to_string();
+        if causes.last() != Some(&words) && words != error.to_string() {
+            causes.push(words);
+        }
+        layer = cause.source();
+    }
+    causes
+}
+
+/// One labelled block, its later lines indented under the first.
+fn labelled(text: &mut String, label: &str, body: &str) {
+    let mut lines = body.trim_end().lines();
+    let _ = writeln!(text, "{label:>6}: {}", lines.next().unwrap_or_default());
+    for line in lines {
+        let _ = writeln!(text, "        {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Detail, hint};
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("llama.cpp could not be configured")]
+    struct Failed(#[source] std::io::Error);
+
+    impl Fault for Failed {
+        fn exit(&self) -> Exit {
+            Exit::Step
+        }
+        fn kind(&self) -> &'static str {
+            "step-failed"
+        }
+        fn details(&self) -> Vec<Detail> {
+            vec![Detail::new("where", "/logs/chat/cmake-configure.log")]
+        }
+        fn hints(&self) -> Vec<Hint> {
+            vec![hint(
+                "install the toolkit, then run",
+                Some("{host} provision --pool chat"),
+            )]
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_where_why_and_what_to_type() {
+        let error = Failed(std::io::Error::other(
+            "cmake exited with code 1\nCMake Error at 41",
+        ));
+        let mut out = Vec::new();
+        print(&mut out, &error, "target/release/host", &Secrets::default()).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
+        error: llama.cpp could not be configured
+         where: /logs/chat/cmake-configure.log
+         cause: cmake exited with code 1
+                CMake Error at 41
+           fix: install the toolkit, then run
+                  target/release/host provision --pool chat
+        ");
+    }
+}

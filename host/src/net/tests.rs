@@ -1,0 +1,239 @@
+use std::{fs, path::Path, sync::Arc};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    testing::{Reply, Server, net_with, open_net},
+    *,
+};
+use crate::{
+    fault::{Exit, Fault as _},
+    narrate::Narrator,
+};
+
+fn body() -> Vec<u8> {
+    (0..200_000_u32)
+        .map(|number| (number % 251) as u8)
+        .collect()
+}
+
+fn digest_of(bytes: &[u8]) -> Digest {
+    use sha2::Digest as _;
+    Digest::Sha256(crate::store::hex(&sha2::Sha256::digest(bytes)))
+}
+
+fn transfer(url: Url, directory: &Path, digest: Option<Digest>) -> Transfer {
+    Transfer {
+        url,
+        digest,
+        size_bytes: None,
+        limit_bytes: None,
+        partial: directory.join("x.partial"),
+        task: "test".to_owned(),
+    }
+}
+
+async fn fetch(net: &Net, transfer: &Transfer) -> Result<Fetched, NetError> {
+    net.fetch(transfer, &Narrator::silent(), &CancellationToken::new())
+        .await
+}
+
+#[tokio::test]
+async fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
+    let server = Server::start(|number, request| {
+        let reply = Reply::file(request, &body());
+        if number < 3 {
+            reply.cut_after(30_000)
+        } else {
+            reply
+        }
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), Some(digest_of(&body())));
+    let fetched = fetch(&open_net(), &transfer).await.unwrap();
+    assert_eq!(fs::read(&fetched.path).unwrap(), body());
+    let ranges: Vec<bool> = server
+        .requests()
+        .iter()
+        .map(|request| request.headers.contains_key("range"))
+        .collect();
+    assert_eq!(ranges, [false, true, true, true]);
+}
+
+#[tokio::test]
+async fn what_an_earlier_run_left_is_hashed_and_used() {
+    let server = Server::start(|_, request| Reply::file(request, &body()));
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), Some(digest_of(&body())));
+    fs::write(&transfer.partial, &body()[..150_000]).unwrap();
+    let fetched = fetch(&open_net(), &transfer).await.unwrap();
+    assert_eq!(fetched.resumed_bytes, 150_000);
+    let range = server.requests()[0].headers["range"].clone();
+    assert_eq!(range, "bytes=150000-");
+
+    // Whole already: the server says there is nothing more, and that is enough.
+    fs::write(&transfer.partial, body()).unwrap();
+    fetch(&open_net(), &transfer).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_remainder_costs_one_more_transfer_not_the_job() {
+    let server = Server::start(|_, request| Reply::file(request, &body()));
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), Some(digest_of(&body())));
+    fs::write(&transfer.partial, vec![9; 1000]).unwrap();
+    let fetched = fetch(&open_net(), &transfer).await.unwrap();
+    assert_eq!(fetched.resumed_bytes, 0);
+    assert_eq!(fs::read(&fetched.path).unwrap(), body());
+}
+
+#[tokio::test]
+async fn a_wrong_digest_leaves_nothing_behind() {
+    let server = Server::start(|_, _| Reply::ok("something else"));
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), Some(digest_of(&body())));
+    let error = fetch(&open_net(), &transfer).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Verification);
+    assert_eq!(error.kind(), "digest-mismatch");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn without_a_digest_only_the_same_version_is_resumed() {
+    let server = Server::start(|number, request| {
+        let tag = if number == 0 { "\"one\"" } else { "\"two\"" };
+        // The version changed: a server that honours If-Range sends all of it.
+        let mut reply = match request.headers.get("if-range").map(String::as_str) {
+            Some(known) if known == tag => Reply::file(request, &body()),
+            _ => Reply::ok(body()),
+        };
+        reply.headers.push(("ETag", tag.to_owned()));
+        if number == 0 {
+            reply.cut_after(50_000)
+        } else {
+            reply
+        }
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), None);
+    let fetched = fetch(&open_net(), &transfer).await.unwrap();
+    assert_eq!(fs::read(&fetched.path).unwrap(), body());
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[1].headers["if-range"], "\"one\"");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn busy_servers_are_asked_again_and_final_answers_are_not() {
+    let server = Server::start(|number, _| match number {
+        0 | 1 => Reply::status(503),
+        _ => Reply::ok("x"),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let transfer_ = transfer(server.url("m"), directory.path(), None);
+    fetch(&open_net(), &transfer_).await.unwrap();
+
+    let server = Server::start(|_, _| Reply::status(404));
+    let directory = tempfile::tempdir().unwrap();
+    let transfer_ = transfer(server.url("m?token=hidden"), directory.path(), None);
+    let error = fetch(&open_net(), &transfer_).await.unwrap_err();
+    assert!(matches!(error, NetError::Status { status: 404, .. }));
+    assert!(!error.to_string().contains("hidden"), "{error}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn every_hop_is_asked_of_the_policy() {
+    let target = Server::start(|_, _| Reply::ok("x"));
+    // The same port under a name that the policy does not know.
+    let forbidden = target
+        .url("m")
+        .to_string()
+        .replace("127.0.0.1", "localhost");
+    let server = Server::start(move |_, _| Reply::redirect(&forbidden));
+    let gate = |host: &str, from: Option<&str>| {
+        if host == "127.0.0.1" {
+            Ok(())
+        } else {
+            Err(format!("`network` does not list {host}, from {from:?}"))
+        }
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), None);
+    let error = fetch(&net_with(Arc::new(gate)), &transfer)
+        .await
+        .unwrap_err();
+    assert_eq!(error.exit(), Exit::Refused);
+    assert!(
+        error.to_string().contains("from Some(\"127.0.0.1\")"),
+        "{error}"
+    );
+    assert!(target.requests().is_empty());
+}
+
+#[tokio::test]
+async fn plain_http_needs_loopback_or_a_digest() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = Url::parse("http://models.invalid/m").unwrap();
+    let plain = transfer(url, directory.path(), None);
+    let error = fetch(&open_net(), &plain).await.unwrap_err();
+    assert!(matches!(error, NetError::Insecure { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn too_large_and_other_sizes_are_refused_before_they_are_kept() {
+    let server = Server::start(|_, _| Reply::ok(body()));
+    let directory = tempfile::tempdir().unwrap();
+    let mut transfer = transfer(server.url("m"), directory.path(), None);
+    transfer.limit_bytes = Some(1000);
+    let error = fetch(&open_net(), &transfer).await.unwrap_err();
+    assert!(matches!(error, NetError::TooLarge { .. }), "{error}");
+    transfer.limit_bytes = None;
+    transfer.size_bytes = Some(5);
+    let error = fetch(&open_net(), &transfer).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Verification);
+}
+
+#[tokio::test]
+async fn cancelling_ends_a_transfer_and_keeps_what_arrived() {
+    let server = Server::start(|_, _| Reply::status(503));
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = transfer(server.url("m"), directory.path(), None);
+    fs::write(&transfer.partial, "abc").unwrap();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let error = open_net()
+        .fetch(&transfer, &Narrator::silent(), &cancel)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::Cancelled { .. }), "{error}");
+    assert_eq!(fs::read(&transfer.partial).unwrap(), b"abc");
+}
+
+#[tokio::test]
+async fn a_source_distribution_is_found_in_an_index() {
+    let server = Server::start(|_, request| match request.path.as_str() {
+        "/simple/toy-engine/" => {
+            let page = r#"{"files":[
+                {"filename":"toy_engine-1.0-py3-none-any.whl","url":"/f/w","hashes":{}},
+                {"filename":"toy_engine-1.0.tar.gz","url":"/f/toy_engine-1.0.tar.gz","hashes":{"sha256":"ab"}}]}"#;
+            Reply {
+                headers: vec![("Content-Type", "application/vnd.pypi.simple.v1+json".into())],
+                ..Reply::ok(page)
+            }
+        }
+        _ => Reply::status(404),
+    });
+    let cancel = CancellationToken::new();
+    let net = open_net();
+    let index = server.url("simple");
+    let file = find_sdist(&net, &index, "Toy.Engine", "1.0", &cancel)
+        .await
+        .unwrap();
+    assert_eq!(file.url, server.url("f/toy_engine-1.0.tar.gz"));
+    let error = find_sdist(&net, &index, "toy-engine", "2.0", &cancel)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::NotInIndex { .. }), "{error}");
+}

@@ -1,0 +1,199 @@
+//! Locks between threads and processes: advisory locks (flock) on files that are never deleted.
+//!
+//! Lock order: a key's lock may be held while a blob's is taken, never the other way round; no
+//! two keys are locked at once by one task.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions, TryLockError},
+    io::{Read as _, Seek as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::{StoreError, tree::make_directory};
+
+/// How often a lock that somebody else holds is tried again.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A lock that is held until this is dropped, or its process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Who holds a lock, as the holder wrote it down. For people: it may be outdated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// What it is doing, in words.
+    pub doing: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = Timestamp::now().duration_since(self.since).as_secs().max(0);
+        write!(
+            formatter,
+            "process {} ({}, for {seconds} s)",
+            self.pid, self.doing
+        )
+    }
+}
+
+/// How long to wait for a lock, and whom to tell.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// Longest wait.
+    pub limit: Duration,
+    /// Ends the wait.
+    pub cancel: &'a CancellationToken,
+    /// Called once, when the first try failed.
+    pub on_wait: &'a (dyn Fn(Option<&Holder>) + Send + Sync),
+}
+
+/// Takes a lock if it is free. `doing` says what for, to whoever waits.
+pub fn try_lock(path: &Path, doing: &str) -> Result<Option<Lock>, StoreError> {
+    let mut file = open(path)?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the file that takes locks"
+    )]
+    match file.try_lock() {
+        Ok(()) => {
+            // Only a message: a full disk must not keep anybody from working.
+            let _ = sign(&mut file, doing);
+            Ok(Some(Lock { _file: file }))
+        }
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(source)) => Err(StoreError::io("lock", path, source)),
+    }
+}
+
+/// Takes a lock: tries, tells who holds it, waits.
+pub async fn lock(path: &Path, doing: &str, patience: Patience<'_>) -> Result<Lock, StoreError> {
+    if let Some(parent) = path.parent() {
+        make_directory(parent)?;
+    }
+    if let Some(lock) = try_lock(path, doing)? {
+        return Ok(lock);
+    }
+    (patience.on_wait)(holder(path).as_ref());
+    let start = Instant::now();
+    loop {
+        tokio::select! {
+            () = patience.cancel.cancelled() => {
+                return Err(StoreError::Cancelled { what: doing.to_owned() });
+            }
+            () = tokio::time::sleep(RETRY) => {}
+        }
+        if let Some(lock) = try_lock(path, doing)? {
+            return Ok(lock);
+        }
+        if start.elapsed() >= patience.limit {
+            return Err(StoreError::Busy {
+                what: doing.to_owned(),
+                holder: holder(path),
+                limit: patience.limit,
+            });
+        }
+    }
+}
+
+/// Who holds the lock at this path, as far as it was written down.
+#[must_use]
+pub fn holder(path: &Path) -> Option<Holder> {
+    let mut text = String::new();
+    File::open(path).ok()?.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+fn open(path: &Path) -> Result<File, StoreError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o644)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+        .map_err(|source| StoreError::io("open", path, source))
+}
+
+fn sign(file: &mut File, doing: &str) -> std::io::Result<()> {
+    let holder = Holder {
+        pid: std::process::id(),
+        doing: doing.to_owned(),
+        since: Timestamp::now(),
+    };
+    let text = serde_json::to_vec(&holder).expect("a holder is plain data");
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_second_is_told_who_holds_it_and_gets_it_afterwards() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks/x.lock");
+        let cancel = CancellationToken::new();
+        let told = Mutex::new(None);
+        let on_wait = |holder: Option<&Holder>| *told.lock().unwrap() = holder.cloned();
+        let patience = Patience {
+            limit: Duration::from_secs(20),
+            cancel: &cancel,
+            on_wait: &on_wait,
+        };
+        let first = lock(&path, "building x", patience).await.unwrap();
+        assert!(told.lock().unwrap().is_none());
+        assert!(try_lock(&path, "other").unwrap().is_none());
+        let release = async {
+            // The waiter tells once it waits; only then is the lock given back.
+            while told.lock().unwrap().is_none() {
+                tokio::task::yield_now().await;
+            }
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(lock(&path, "waiting", patience), release);
+        second.unwrap();
+        let holder = told.lock().unwrap().clone().unwrap();
+        assert_eq!(holder.pid, std::process::id());
+        assert_eq!(holder.doing, "building x");
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_at_its_limit_and_when_cancelled() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.lock");
+        let _held = try_lock(&path, "hold").unwrap().unwrap();
+        let cancel = CancellationToken::new();
+        let mut patience = Patience {
+            limit: Duration::ZERO,
+            cancel: &cancel,
+            on_wait: &|_| {},
+        };
+        let error = lock(&path, "the engine", patience).await.unwrap_err();
+        assert!(
+            matches!(&error, StoreError::Busy { holder: Some(holder), .. } if holder.doing == "hold"),
+            "{error}"
+        );
+        cancel.cancel();
+        patience.limit = Duration::from_secs(60);
+        let error = lock(&path, "the engine", patience).await.unwrap_err();
+        assert!(matches!(error, StoreError::Cancelled { .. }), "{error}");
+    }
+}

@@ -1,0 +1,362 @@
+//! A machine of one's own: an empty `HOST_HOME`, a working directory, the built program.
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, OnceLock},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{Process, processes_below, wait_for};
+
+/// Longest any ordinary run of the program may take in a test.
+const RUN_LIMIT: Duration = Duration::from_secs(120);
+
+/// Where a build left its results.
+#[derive(Debug)]
+pub struct Built {
+    /// Directory with the program and the providers beside it.
+    pub directory: PathBuf,
+}
+
+impl Built {
+    /// The development build of the whole workspace, made now where it is stale.
+    ///
+    /// # Panics
+    ///
+    /// When cargo fails.
+    pub fn debug() -> &'static Self {
+        static BUILT: OnceLock<Built> = OnceLock::new();
+        BUILT.get_or_init(|| Self::build(&["build", "--workspace", "--quiet"], "debug"))
+    }
+
+    /// What `cargo run --release` builds: the program and the providers that ship with it.
+    ///
+    /// # Panics
+    ///
+    /// When cargo fails.
+    pub fn release() -> &'static Self {
+        static BUILT: OnceLock<Built> = OnceLock::new();
+        BUILT.get_or_init(|| Self::build(&["build", "--release", "--quiet"], "release"))
+    }
+
+    fn build(arguments: &[&str], profile: &str) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let status = Command::new(env!("CARGO"))
+            .current_dir(&root)
+            .args(arguments)
+            .status()
+            .expect("cargo runs the tests, so it is there");
+        assert!(status.success(), "cargo {arguments:?} failed");
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        Self {
+            directory: fs::canonicalize(target.join(profile)).unwrap(),
+        }
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn host(&self) -> PathBuf {
+        self.directory.join("host")
+    }
+}
+
+/// An installation of the program that nobody else uses.
+pub struct Machine {
+    directory: TempDir,
+    built: &'static Built,
+}
+
+/// How a run of the program went.
+#[derive(Debug)]
+pub struct Run {
+    /// Exit code; 128 + number for a signal, as shells say it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// The program while it runs; killed with everything it started when dropped.
+pub struct Running {
+    child: Child,
+    home: PathBuf,
+    stdout: Captured,
+    stderr: Captured,
+}
+
+/// What a pipe gave so far; read from the start, so that a full pipe never stops the program.
+struct Captured {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Machine {
+    /// A fresh one with the development build.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Built::debug())
+    }
+
+    /// A fresh one with this build.
+    #[must_use]
+    pub fn with(built: &'static Built) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("host-e2e-")
+            .tempdir()
+            .unwrap();
+        // Engines run under another uid when the tests run as root: it must get through.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(directory.path().join("work")).unwrap();
+        Self { directory, built }
+    }
+
+    /// Its `HOST_HOME`.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
+    }
+
+    /// The directory the program is run in.
+    #[must_use]
+    pub fn work(&self) -> PathBuf {
+        self.directory.path().join("work")
+    }
+
+    /// Its root, with room for fixtures.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes a file into the working directory.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.work().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The program with these arguments, in a clean environment.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.built.host());
+        command
+            .args(arguments)
+            .current_dir(self.work())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.directory.path())
+            .env("HOST_HOME", self.home())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the program to its end.
+    #[must_use]
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        self.start(self.command(arguments)).finish(RUN_LIMIT)
+    }
+
+    /// Starts a command made by [`Machine::command`].
+    #[must_use]
+    pub fn start(&self, mut command: Command) -> Running {
+        let mut child = command.spawn().expect("the program was built");
+        Running {
+            stdout: Captured::of(child.stdout.take().expect("piped")),
+            stderr: Captured::of(child.stderr.take().expect("piped")),
+            child,
+            home: self.home(),
+        }
+    }
+
+    /// Handoff files in the default directory.
+    #[must_use]
+    pub fn handoffs(&self) -> Vec<PathBuf> {
+        let directory = self.work().join(".runtime/engines");
+        let Ok(entries) = fs::read_dir(directory) else {
+            return Vec::new();
+        };
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// The one handoff there is, read.
+    ///
+    /// # Panics
+    ///
+    /// When there is none, several, or it is not JSON.
+    #[must_use]
+    pub fn handoff(&self) -> serde_json::Value {
+        let handoffs = self.handoffs();
+        let [path] = handoffs.as_slice() else {
+            panic!("one handoff expected: {handoffs:?}");
+        };
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    /// Processes that belong to this installation.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        processes_below(self.directory.path())
+    }
+
+    /// Asserts that nothing is left behind: no process, no handoff, no lock held.
+    pub fn assert_clean(&self) {
+        wait_for("every process to end", Duration::from_secs(10), || {
+            let left = self.processes();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+        assert_eq!(self.handoffs(), Vec::<PathBuf>::new(), "stale handoff");
+        for lock in fs::read_dir(self.home().join("store/locks"))
+            .into_iter()
+            .flatten()
+        {
+            let path = lock.unwrap().path();
+            let file = fs::File::open(&path).unwrap();
+            assert!(file.try_lock().is_ok(), "{} is still held", path.display());
+        }
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Run {
+    /// Asserts the exit code, showing everything that was printed when it differs.
+    #[track_caller]
+    #[must_use]
+    pub fn code(self, expected: i32) -> Self {
+        assert_eq!(
+            self.code, expected,
+            "\n--- stdout\n{}\n--- stderr\n{}",
+            self.stdout, self.stderr
+        );
+        self
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
+    }
+
+    /// Asserts that standard error says this.
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &Self {
+        assert!(
+            self.stderr.contains(text),
+            "`{text}` not in:\n{}",
+            self.stderr
+        );
+        self
+    }
+}
+
+impl Running {
+    /// Process id of the program.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to the program alone.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the program is still there");
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for its end and takes what it printed.
+    ///
+    /// # Panics
+    ///
+    /// When it takes longer than `limit`.
+    #[must_use]
+    pub fn finish(mut self, limit: Duration) -> Run {
+        let status = wait_for("the program to end", limit, || {
+            self.child.try_wait().unwrap().ok_or("still running")
+        });
+        // A pipe that stays open means that something inherited it and outlived the program.
+        wait_for("its output", Duration::from_secs(5), || {
+            let done = self.stdout.reader.is_finished() && self.stderr.reader.is_finished();
+            if done {
+                Ok(())
+            } else {
+                Err("pipes still open")
+            }
+        });
+        Run {
+            code: exit_code(status),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// What it printed on standard output so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        self.stdout.so_far()
+    }
+
+    /// What it printed on standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        self.stderr.so_far()
+    }
+}
+
+impl Captured {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&text);
+        let reader = std::thread::spawn(move || {
+            let mut block = [0; 4096];
+            while let Ok(length @ 1..) = pipe.read(&mut block) {
+                shared.lock().unwrap().extend_from_slice(&block[..length]);
+            }
+        });
+        Self { text, reader }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            for process in processes_below(&self.home) {
+                eprintln!("left behind: {process:?}");
+            }
+        }
+    }
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().expect("it ended one way or the other"))
+}

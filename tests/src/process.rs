@@ -1,0 +1,53 @@
+//! What runs on this machine, as /proc tells it.
+
+use std::{fs, path::Path};
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its arguments, joined by spaces.
+    pub command: String,
+    /// State letter of /proc/PID/stat; `Z` is a zombie.
+    pub state: char,
+}
+
+/// Processes that have anything to do with a directory: program, arguments, working directory or
+/// `HOST_HOME` lie in it. The calling process is left out.
+#[must_use]
+pub fn processes_below(directory: &Path) -> Vec<Process> {
+    let needle = directory.to_str().expect("test directories are UTF-8");
+    let this = std::process::id();
+    let mut found: Vec<Process> = fs::read_dir("/proc")
+        .expect("/proc is mounted")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != this)
+        .filter_map(|pid| look(pid, needle))
+        .collect();
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+fn look(pid: u32, needle: &str) -> Option<Process> {
+    let text = |name: &str| {
+        fs::read(format!("/proc/{pid}/{name}"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).replace('\0', " "))
+            .unwrap_or_default()
+    };
+    let link = |name: &str| {
+        fs::read_link(format!("/proc/{pid}/{name}"))
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
+    let command = text("cmdline");
+    let concerned = [&command, &text("environ"), &link("cwd"), &link("exe")]
+        .iter()
+        .any(|part| part.contains(needle));
+    let state = text("stat").rsplit_once(") ")?.1.chars().next()?;
+    concerned.then_some(Process {
+        pid,
+        command,
+        state,
+    })
+}
