@@ -380,14 +380,14 @@ async fn a_program_that_is_no_worker_is_named_with_the_fix() {
         ),
         ("/usr/bin/yes", "it said nothing for 0.7 s"),
     ] {
-        options.worker_program = Some(program.into());
+        options.program = program.into();
         let fault = open(&sample(), Isolation::Worker, &options)
             .await
             .unwrap_err();
         assert!(fault.details()[0].text.starts_with(words), "{fault:?}");
         assert!(fault.hints()[0].text.contains("run_if_worker"));
     }
-    options.worker_program = Some("/no/such/program".into());
+    options.program = "/no/such/program".into();
     let fault = open(&sample(), Isolation::Worker, &options)
         .await
         .unwrap_err();

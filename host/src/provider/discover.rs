@@ -15,7 +15,7 @@ use semver::Version;
 
 use super::{
     elf::{self, ElfProblem, Glibc},
-    error::ProviderFault,
+    error::{Absence, ProviderFault},
     file::{self, FileProblem, Opened},
     manifest::{self, ManifestProblem},
     search::{Search, Tier},
@@ -224,7 +224,7 @@ impl Catalog {
                 reason,
             };
         }
-        ProviderFault::NotFound {
+        ProviderFault::NotFound(Box::new(Absence {
             name: name.to_owned(),
             version: version.cloned(),
             known: self.names().into_iter().map(str::to_owned).collect(),
@@ -239,7 +239,7 @@ impl Catalog {
                 .install_into
                 .as_deref()
                 .map(|directory| install_command(directory, name)),
-        }
+        }))
     }
 }
 

@@ -15,21 +15,8 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderFault {
     /// No directory has one of this name.
-    #[error("no provider `{name}`{} found", version_suffix(version.as_ref()))]
-    NotFound {
-        /// Name that was asked for.
-        name: String,
-        /// Version that was asked for.
-        version: Option<Version>,
-        /// Names there are.
-        known: Vec<String>,
-        /// Directories that were searched, in order.
-        searched: Vec<(Tier, PathBuf)>,
-        /// Command that builds it, where this is a checkout.
-        build: Option<String>,
-        /// Command that installs it.
-        install: Option<String>,
-    },
+    #[error("{0}")]
+    NotFound(Box<Absence>),
     /// It is there, but cannot be used.
     #[error("provider `{name}` cannot be used: {reason}")]
     Unusable {
@@ -80,7 +67,7 @@ pub enum ProviderFault {
         path: PathBuf,
         /// Why.
         #[source]
-        failure: LoadFailure,
+        failure: Box<LoadFailure>,
     },
     /// It ended its process.
     #[error("provider `{provider}` crashed during {phase}{}", ending(exited.as_ref()))]
@@ -145,7 +132,7 @@ pub enum ProviderFault {
         /// What it was asked for.
         phase: Phase,
         /// Its error, whole.
-        error: ProviderError,
+        error: Box<ProviderError>,
     },
     /// An earlier call ended the session.
     #[error("the session with provider `{provider}` has ended")]
@@ -153,6 +140,30 @@ pub enum ProviderFault {
         /// Its name.
         provider: String,
     },
+}
+
+/// A name nobody has, and what is known about why.
+#[derive(Debug)]
+pub struct Absence {
+    /// Name that was asked for.
+    pub name: String,
+    /// Version that was asked for.
+    pub version: Option<Version>,
+    /// Names there are.
+    pub known: Vec<String>,
+    /// Directories that were searched, in order.
+    pub searched: Vec<(Tier, PathBuf)>,
+    /// Command that builds it, where this is a checkout.
+    pub build: Option<String>,
+    /// Command that installs it.
+    pub install: Option<String>,
+}
+
+impl std::fmt::Display for Absence {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let version = version_suffix(self.version.as_ref());
+        write!(formatter, "no provider `{}`{version} found", self.name)
+    }
 }
 
 fn version_suffix(version: Option<&Version>) -> String {
@@ -183,13 +194,7 @@ impl Fault for ProviderFault {
 
     fn hints(&self) -> Vec<Hint> {
         match self {
-            Self::NotFound {
-                name,
-                known,
-                build,
-                install,
-                ..
-            } => absence_hints(name, known, build.as_deref(), install.as_deref()),
+            Self::NotFound(absence) => absence.hints(),
             Self::Unusable { path, .. } => vec![hint(
                 "look at it closely",
                 Some(&format!(
@@ -208,17 +213,18 @@ impl Fault for ProviderFault {
                 None,
             )],
             Self::Refused { error, .. } => error.hints.clone(),
-            Self::Load {
-                failure: LoadFailure::Create(error),
-                ..
-            } => error.hints.clone(),
+            Self::Load { failure, .. } => match &**failure {
+                LoadFailure::Create(error) => error.hints.clone(),
+                _ => Vec::new(),
+            },
             _ => Vec::new(),
         }
     }
 
     fn details(&self) -> Vec<Detail> {
         match self {
-            Self::NotFound { searched, .. } => searched
+            Self::NotFound(absence) => absence
+                .searched
                 .iter()
                 .map(|(tier, path)| Detail::new("searched", format!("{} ({tier})", path.display())))
                 .collect(),
@@ -252,7 +258,7 @@ impl Fault for ProviderFault {
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::NotFound { .. } => "provider-not-found",
+            Self::NotFound(_) => "provider-not-found",
             Self::Unusable { .. } => "provider-unusable",
             Self::Spawn { .. } => "worker-not-started",
             Self::NotAWorker { .. } => "worker-unknown",
@@ -269,29 +275,27 @@ impl Fault for ProviderFault {
     }
 }
 
-fn absence_hints(
-    name: &str,
-    known: &[String],
-    build: Option<&str>,
-    install: Option<&str>,
-) -> Vec<Hint> {
-    let mut hints = Vec::new();
-    let nearest = known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(known, name), known))
-        .min()
-        .filter(|(distance, _)| *distance <= 2);
-    if let Some((_, nearest)) = nearest {
-        hints.push(hint(format!("did you mean `{nearest}`?"), None));
+impl Absence {
+    fn hints(&self) -> Vec<Hint> {
+        let mut hints = Vec::new();
+        let nearest = self
+            .known
+            .iter()
+            .map(|known| (strsim::damerau_levenshtein(known, &self.name), known))
+            .min()
+            .filter(|(distance, _)| *distance <= 2);
+        if let Some((_, nearest)) = nearest {
+            hints.push(hint(format!("did you mean `{nearest}`?"), None));
+        }
+        if let Some(command) = &self.build {
+            hints.push(hint("build it beside this program", Some(command)));
+        }
+        if let Some(command) = &self.install {
+            hints.push(hint("install it from where you have it", Some(command)));
+        }
+        hints.push(hint("see what there is", Some("{host} provider list")));
+        hints
     }
-    if let Some(command) = build {
-        hints.push(hint("build it beside this program", Some(command)));
-    }
-    if let Some(command) = install {
-        hints.push(hint("install it from where you have it", Some(command)));
-    }
-    hints.push(hint("see what there is", Some("{host} provider list")));
-    hints
 }
 
 fn unsandboxed_hints(path: &std::path::Path) -> Vec<Hint> {

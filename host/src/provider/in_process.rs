@@ -49,7 +49,7 @@ impl Thread {
             Err(failure) => Err(ProviderFault::Load {
                 provider: provider.to_owned(),
                 path: path.to_owned(),
-                failure,
+                failure: Box::new(failure),
             }),
         }
     }

@@ -20,7 +20,7 @@ mod trust;
 pub mod worker;
 
 pub use discover::{Catalog, Entry, Found, Outcome, Refusal, Shadow, inspect};
-pub use error::ProviderFault;
+pub use error::{Absence, ProviderFault};
 pub use load::LoadFailure;
 pub use search::{Search, Tier};
 pub use session::{Isolation, Limits, Options, Session};

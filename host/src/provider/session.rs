@@ -29,16 +29,26 @@ pub enum Isolation {
 }
 
 /// How a provider is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Program that is started as the worker: one that calls
     /// [`run_if_worker`](super::worker::run_if_worker) at the top of its `main`. Default: this
-    /// process's own executable.
-    pub worker_program: Option<PathBuf>,
+    /// process's own executable, by a link that an upgrade does not change.
+    pub program: PathBuf,
     /// Longest waits.
     pub limits: Limits,
     /// Digest (64 hexadecimal digits) that the file must have; computed only when given.
     pub sha256: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            program: PathBuf::from("/proc/self/exe"),
+            limits: Limits::default(),
+            sha256: None,
+        }
+    }
 }
 
 /// Longest waits for a provider, wall-clock time.
@@ -178,7 +188,7 @@ impl Session {
             CallError::Provider(error) => ProviderFault::Refused {
                 provider: self.name.clone(),
                 phase,
-                error,
+                error: Box::new(error),
             },
             CallError::Answer { source, .. } => ProviderFault::Document {
                 provider: self.name.clone(),
@@ -224,9 +234,7 @@ async fn open_worker(
     library: &file::Opened,
     options: &Options,
 ) -> Result<(Worker, Sandbox), ProviderFault> {
-    // By this link and not by the executable's path, which an upgrade may have replaced meanwhile.
-    let own = PathBuf::from("/proc/self/exe");
-    let program = options.worker_program.as_ref().unwrap_or(&own);
+    let program = &options.program;
     if worker::is_worker() {
         // Without this check, a program that forgot `run_if_worker` would start itself for ever.
         return Err(ProviderFault::NotAWorker {

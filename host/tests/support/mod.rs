@@ -83,7 +83,7 @@ pub(crate) fn search(directories: &[&Path]) -> Search {
 /// Options with the `host` program as the worker.
 pub(crate) fn options() -> Options {
     Options {
-        worker_program: Some(host()),
+        program: host(),
         ..Options::default()
     }
 }

@@ -167,7 +167,12 @@ fn clean_start(socket: &File, library: &File) -> Result<(), String> {
             "{threads} threads run already: call run_if_worker() before any is started"
         ));
     }
-    if std::env::vars_os().next().is_some() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a worker makes sure that it was given none"
+    )]
+    let mut environment = std::env::vars_os();
+    if environment.next().is_some() {
         return Err("the environment is not empty".to_owned());
     }
     std::env::set_current_dir("/").map_err(|error| error.to_string())

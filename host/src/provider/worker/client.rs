@@ -114,7 +114,7 @@ impl Worker {
                 Err(ProviderFault::Load {
                     provider: self.provider.clone(),
                     path: path.to_owned(),
-                    failure,
+                    failure: Box::new(failure),
                 })
             }
             Ok(_) => Ok(self),

@@ -173,7 +173,7 @@ fn rules(own: u64) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::Backe
     // Whether a descriptor is a terminal.
     rules.insert(
         libc::SYS_ioctl,
-        vec![when(1, Length::Dword, Compare::Eq, libc::TCGETS as u64)?],
+        vec![when(1, Length::Dword, Compare::Eq, libc::TCGETS)?],
     );
     Ok(rules)
 }
