@@ -162,6 +162,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_manual_lists_every_exit_code_with_its_meaning() {
+        let manual = include_str!("../../docs/cli.md");
+        for exit in Exit::ALL {
+            let row = format!("| {} | {} |", exit.code(), exit.meaning());
+            assert!(manual.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
     fn every_exit_code_is_its_own() {
         let mut codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
         codes.dedup();

@@ -16,6 +16,7 @@ use crate::{
         environment::Environment,
         paths::Home,
         select::{Overlay, Selection},
+        syntax::Base,
     },
     drive::{Host, Request},
     fault::{Exit, Fault},
@@ -87,8 +88,15 @@ impl Context {
                 provider: job.provider.clone(),
                 directory: PathBuf::new(),
             },
-            overlay: overlay(&job.policy, job.mode),
-            model: job.model.clone(),
+            overlay: Overlay {
+                mode: job.mode,
+                model: job.model.clone(),
+                base: Base {
+                    directory: std::env::current_dir().unwrap_or_default(),
+                    home: self.host.environment.path("HOME"),
+                },
+                ..overlay(&job.policy)
+            },
             handoff_dir: job.handoff_dir.clone(),
             ..host_request(&job.host)
         }
@@ -109,13 +117,13 @@ pub(super) fn host_request(flags: &HostFlags) -> Request {
 }
 
 /// What the flags about policy ask for.
-pub(super) fn overlay(flags: &PolicyFlags, mode: Option<engine_provider_api::Mode>) -> Overlay {
+pub(super) fn overlay(flags: &PolicyFlags) -> Overlay {
     Overlay {
-        mode,
         gpu: flags.gpu,
         allow_package_installs: flags.allow_package_installs,
         allow_binary_downloads: flags.allow_binary_downloads,
         offline: flags.offline,
+        ..Overlay::default()
     }
 }
 

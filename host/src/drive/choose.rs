@@ -1,6 +1,6 @@
 //! From what is wanted to a pool, its policy and an open provider.
 
-use engine_provider_api::{Mode, ModelSource, ProviderInfo};
+use engine_provider_api::{Mode, ProviderInfo};
 
 use super::{DriveError, Host, Request};
 use crate::{
@@ -47,13 +47,7 @@ impl Host {
             Selected::Pool(wanted) => *wanted,
             Selected::DefaultPool { .. } => Wanted::of_default(info.default_pool.clone()),
         };
-        if let Some(reference) = &request.model {
-            wanted.pool.provisioning.model = Some(ModelSource {
-                reference: reference.clone(),
-                ..ModelSource::default()
-            });
-        }
-        wanted.overlay(&request.overlay);
+        wanted.overlay(&request.overlay)?;
         let policy = self.policy(&wanted, &surroundings)?;
         wanted.apply(&policy);
         options::check(&info.options_schema, &wanted.pool.options)
@@ -80,13 +74,12 @@ impl Host {
 
     /// The policy in force for a pool.
     pub fn policy(&self, wanted: &Wanted, around: &Surroundings) -> Result<Policy, Failure> {
-        let mut ceilings = Vec::new();
-        let files = std::iter::once(crate::config::paths::Home::machine_policy())
-            .chain(self.home.user_policy());
-        for file in files {
-            ceilings.extend(policy::read(&file, &around.caller)?);
-        }
-        Ok(policy::resolve(&ceilings, &wanted.requests, &around.caller)?)
+        let ceilings = policy::ceilings(&self.home, &around.caller)?;
+        Ok(policy::resolve(
+            &ceilings,
+            &wanted.requests,
+            &around.caller,
+        )?)
     }
 
     /// The provider of an engine, found, checked and open.

@@ -115,10 +115,7 @@ impl Fault for DriveError {
                 "make one on the machine it is to describe",
                 Some("{host} facts --json > machine.json"),
             )],
-            Self::ForeignFacts => vec![hint(
-                "use it with `plan`, or leave `--facts` out",
-                None,
-            )],
+            Self::ForeignFacts => vec![hint("use it with `plan`, or leave `--facts` out", None)],
             Self::Options { .. } | Self::Cancelled => Vec::new(),
         }
     }

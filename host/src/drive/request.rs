@@ -51,8 +51,6 @@ pub struct Request {
     pub selection: Selection,
     /// What is changed about it.
     pub overlay: Overlay,
-    /// Model to serve instead of the pool's.
-    pub model: Option<String>,
     /// Directories searched for providers before all others.
     pub provider_path: Vec<PathBuf>,
     /// Where the provider runs.
