@@ -3,5 +3,6 @@
 pub mod arguments;
 mod json_lines;
 mod manual;
+pub mod provider;
 pub mod report;
 pub mod terminal;
