@@ -263,6 +263,16 @@ impl Rules {
 }
 
 impl Found {
+    /// SHA-256 of the file as it is now, 64 hexadecimal digits.
+    pub fn sha256(&self) -> Result<String, ProviderFault> {
+        let opened = self.reopen()?;
+        file::sha256(&opened.file).map_err(|error| ProviderFault::Unusable {
+            name: self.manifest.name.clone(),
+            path: self.path.clone(),
+            reason: FileProblem::Unreadable(error).to_string(),
+        })
+    }
+
     /// Opens the file again and repeats every check on the descriptor that will be loaded.
     pub(super) fn reopen(&self) -> Result<Opened, ProviderFault> {
         let unusable = |reason: String| ProviderFault::Unusable {

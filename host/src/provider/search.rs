@@ -5,13 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{elf::Machine, file::Owners, load, trust::Executable};
 use crate::config::{environment::Environment, paths::Home};
 
 /// Group of directories; the first that has a provider of a name wins, whatever its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
     /// Named by path, not searched for.

@@ -9,12 +9,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::file::Opened;
 
 /// Where a provider's authority comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trust {
     /// It came with the host: sandboxed as far as this machine can.

@@ -288,6 +288,7 @@ fn model(pool: &Pool) -> StageModel {
         reference: reference(pool),
         digest: source.checksum,
         cache_dir: source.cache_dir,
+        quant: pool.quant.clone(),
         formats: vec!["gguf".to_owned()],
     }
 }
