@@ -1,6 +1,9 @@
 //! What is to be started, in full: nothing is inherited that is not named here.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +32,15 @@ impl Spec {
     /// The command as it could be pasted into a shell, arguments quoted, environment left out.
     #[must_use]
     pub fn display(&self) -> String {
-        let mut words = vec![quote(&self.program.to_string_lossy())];
-        words.extend(self.args.iter().map(|argument| quote(argument)));
-        words.join(" ")
+        command_line(&self.program, &self.args)
     }
+}
+
+/// A program and its arguments as they could be pasted into a shell.
+pub(super) fn command_line(program: &Path, args: &[String]) -> String {
+    let mut words = vec![quote(&program.to_string_lossy())];
+    words.extend(args.iter().map(|argument| quote(argument)));
+    words.join(" ")
 }
 
 /// A numeric user and group; supplementary groups are dropped.
@@ -106,6 +114,14 @@ pub enum Exited {
 }
 
 impl Exited {
+    /// From the exit code or the signal number that the system gives; it gives one of them.
+    pub(super) fn of(code: Option<i32>, signal: Option<i32>) -> Self {
+        match (code, signal) {
+            (Some(code), _) => Self::Code(code),
+            (None, signal) => Self::Signal(signal.unwrap_or(0)),
+        }
+    }
+
     /// Whether it ended with exit code 0.
     #[must_use]
     pub fn success(self) -> bool {

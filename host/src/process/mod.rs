@@ -1,9 +1,29 @@
 //! The one place that starts processes.
 //!
-//! What outlives a probe is started by the *keeper*, a small single-threaded process (this binary
+//! What outlives a probe is started by the [`Keeper`], a small single-threaded process (this binary
 //! re-executed) that is a subreaper and ends everything it started when its host is gone, however
-//! it went. Short questions (`cmake --version`) are asked directly, with a limit.
+//! it went. Short questions (`cmake --version`) are [`ask`]ed directly, with a limit.
 
+mod ask;
+mod attend;
+mod client;
 mod command;
+mod confine;
+mod error;
+mod identity;
+mod keeper;
+mod link;
+mod log;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+pub(crate) mod worker;
 
+pub use ask::{Answer, OUTPUT_LIMIT, Question, ask};
+pub use attend::attend;
+pub use client::{ChildAddress, Keeper, KeeperOptions, Running};
 pub use command::{Child, Exited, Identity, LogFile, Network, Output, Spec, quote, signal_name};
+pub use error::{ProcessError, StartFailure};
+pub use identity::{ProcessIdentity, bytes_read, descendants, processor_time};
+pub use keeper::{Ended, MARKER, run, run_if_keeper};

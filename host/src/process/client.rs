@@ -1,0 +1,323 @@
+//! The host's side of a keeper.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Child, Exited, ProcessError, ProcessIdentity, Spec,
+    keeper::{Ended, MARKER, protocol::Ask},
+    link::{Link, Started},
+};
+use crate::config::paths::Home;
+
+/// Longest time between asking for a child and its start: a program on a slow disk is read in it.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Longest time a keeper takes for an answer that needs no child.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// How the keeper is started.
+#[derive(Debug, Clone)]
+pub struct KeeperOptions {
+    /// Program that becomes the keeper: one that calls [`super::run_if_keeper`] first.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Default for KeeperOptions {
+    /// This program again, whatever has happened to its file since it was started.
+    fn default() -> Self {
+        Self::program("/proc/self/exe")
+    }
+}
+
+impl KeeperOptions {
+    /// Another program, for embedders that do not call [`super::run_if_keeper`]: the `host` binary.
+    pub fn program(path: impl Into<PathBuf>) -> Self {
+        Self {
+            program: path.into(),
+            arguments: vec![MARKER.to_owned()],
+        }
+    }
+}
+
+/// The host's keeper. Cheap to make and to clone: the process is started with the first child.
+///
+/// When the last clone is dropped, or this process ends in whatever way, the keeper ends what is
+/// not kept.
+#[derive(Debug, Clone)]
+pub struct Keeper {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Where the keeper's socket goes.
+    directory: PathBuf,
+    options: KeeperOptions,
+    link: OnceCell<Arc<Link>>,
+}
+
+impl Keeper {
+    /// A keeper for this home; starts nothing yet.
+    #[must_use]
+    pub fn new(home: &Home, options: KeeperOptions) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                directory: directory(home),
+                options,
+                link: OnceCell::new(),
+            }),
+        }
+    }
+
+    /// Starts a command. Returns once its program runs; must be called in a tokio runtime, and
+    /// everything started belongs to the runtime of the first call.
+    pub async fn spawn(&self, spec: Spec) -> Result<Running, ProcessError> {
+        let link = self.link().await?;
+        let on_drop = match spec.child {
+            Child::Step => OnDrop::Kill,
+            Child::Engine { .. } => OnDrop::End,
+        };
+        let (program, command) = (name_of(&spec.program), spec.display());
+        let asked = link.spawn(spec);
+        let Started {
+            child,
+            process,
+            exit,
+        } = within(START_LIMIT, "spawn", asked)
+            .await?
+            .map_err(|reason| ProcessError::Start {
+                program: program.clone(),
+                command,
+                reason,
+            })?;
+        Ok(Running {
+            link: Arc::clone(link),
+            program,
+            child,
+            process,
+            exit,
+            on_drop,
+        })
+    }
+
+    /// Runs a command to its end. On cancellation its whole tree is killed and gone before this
+    /// returns [`ProcessError::Cancelled`]; dropping the future kills it too.
+    pub async fn run(
+        &self,
+        spec: Spec,
+        cancel: &CancellationToken,
+    ) -> Result<Exited, ProcessError> {
+        let program = name_of(&spec.program);
+        let running = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(ProcessError::Cancelled { program }),
+            running = self.spawn(spec) => running?,
+        };
+        tokio::select! {
+            ended = running.wait() => Ok(ended?.exited),
+            () = cancel.cancelled() => {
+                running.kill_tree();
+                running.wait().await?;
+                Err(ProcessError::Cancelled { program })
+            }
+        }
+    }
+
+    /// The keeper's process, once there is one.
+    #[must_use]
+    pub fn process(&self) -> Option<ProcessIdentity> {
+        self.inner.link.get().map(|link| link.keeper())
+    }
+
+    async fn link(&self) -> Result<&Arc<Link>, ProcessError> {
+        let inner = &self.inner;
+        inner
+            .link
+            .get_or_try_init(|| async { start(&inner.directory, &inner.options) })
+            .await
+    }
+}
+
+/// Where the sockets of a home's keepers are.
+pub(super) fn directory(home: &Home) -> PathBuf {
+    home.state().join("keepers")
+}
+
+fn start(directory: &Path, options: &KeeperOptions) -> Result<Arc<Link>, ProcessError> {
+    let failed = |source| ProcessError::KeeperStart {
+        program: options.program.clone(),
+        source,
+    };
+    make_private(directory).map_err(failed)?;
+    let (near, far) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    near.set_nonblocking(true).map_err(failed)?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "process/ is the room that starts processes"
+    )]
+    let child = Command::new(&options.program)
+        .arg0("host")
+        .args(&options.arguments)
+        .current_dir(directory)
+        .stdin(Stdio::from(OwnedFd::from(far)))
+        // What the host's own output leads to must not be held open by a keeper that outlives it.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    Link::new(near, child).map_err(failed)
+}
+
+/// Makes a directory, with what is above it, that others cannot enter.
+fn make_private(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    if let Some(above) = directory.parent() {
+        std::fs::create_dir_all(above)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn name_of(program: &Path) -> String {
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+async fn within<T>(
+    limit: Duration,
+    operation: &'static str,
+    asked: impl Future<Output = Result<T, ProcessError>>,
+) -> Result<T, ProcessError> {
+    tokio::time::timeout(limit, asked)
+        .await
+        .unwrap_or_else(|_| {
+            Err(ProcessError::Keeper {
+                operation,
+                reason: format!("no answer within {} s", limit.as_secs()),
+            })
+        })
+}
+
+/// What happens to a child whose handle is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnDrop {
+    /// Its whole tree is killed.
+    Kill,
+    /// TERM, grace, KILL.
+    End,
+    /// Nothing.
+    Leave,
+}
+
+/// A child that was started. Dropped, it is ended: a step at once, an engine with TERM, grace, KILL,
+/// unless it is kept.
+#[derive(Debug)]
+pub struct Running {
+    link: Arc<Link>,
+    program: String,
+    child: u64,
+    process: ProcessIdentity,
+    exit: tokio::sync::watch::Receiver<Option<Ended>>,
+    on_drop: OnDrop,
+}
+
+impl Running {
+    /// Its first process.
+    #[must_use]
+    pub fn process(&self) -> ProcessIdentity {
+        self.process
+    }
+
+    /// Name of its program, for messages.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// Where other processes find it: the keeper's process and the child's number there.
+    #[must_use]
+    pub fn address(&self) -> ChildAddress {
+        ChildAddress {
+            keeper: self.link.keeper(),
+            child: self.child,
+        }
+    }
+
+    /// Waits until it and its whole tree have ended and its log is complete. May be called again.
+    pub async fn wait(&self) -> Result<Ended, ProcessError> {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await {
+            Ok(ended) => Ok(ended.clone().expect("waited for it")),
+            Err(_) => Err(self.link.gone().await),
+        }
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.exit.borrow().clone()
+    }
+
+    /// Sends a signal to its first process, at once.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        self.link.order(Ask::Signal {
+            child: self.child,
+            signal: signal.as_raw(),
+        });
+    }
+
+    /// Begins to end it the way its kind says: a step at once, an engine with TERM, grace, KILL.
+    pub fn end(&self) {
+        self.link.order(Ask::End { child: self.child });
+    }
+
+    /// Kills it and its whole tree, at once. [`Running::wait`] tells when they are gone.
+    pub fn kill_tree(&self) {
+        self.link.order(Ask::Kill { child: self.child });
+    }
+
+    /// Lets an engine outlive this host. From then on it ends by itself or by a stop.
+    pub async fn keep(&mut self) -> Result<(), ProcessError> {
+        let asked = self.link.ask(Ask::Keep { child: self.child });
+        within(ANSWER_LIMIT, "keep", asked).await?;
+        self.on_drop = OnDrop::Leave;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.exit.borrow().is_some() {
+            return;
+        }
+        match self.on_drop {
+            OnDrop::Kill => self.kill_tree(),
+            OnDrop::End => self.end(),
+            OnDrop::Leave => {}
+        }
+    }
+}
+
+/// Where a child is found by other processes of the same user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ChildAddress {
+    /// The keeper's process.
+    pub keeper: ProcessIdentity,
+    /// The child's number there.
+    pub child: u64,
+}

@@ -1,0 +1,253 @@
+//! Sits with one child, from its start until nothing of its tree is left.
+//!
+//! A minder is a copy of the keeper, made for one child. As a subreaper it inherits every descendant
+//! that loses its parent, daemons in sessions of their own included: what descends from the minder
+//! is exactly the child's tree, whatever else the keeper runs. It ends the tree when it is told to,
+//! when the child's first process ends, and when its keeper is gone.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    os::unix::{net::UnixStream, process::ExitStatusExt},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, WaitOptions, WaitStatus},
+};
+
+use super::{
+    line::Lines,
+    protocol::{Order, Report},
+    startup::{self, Standard},
+};
+use crate::process::{
+    Child, Exited, ProcessIdentity, Spec, StartFailure, confine, identity::descendants,
+};
+
+/// How long killed processes may take to disappear before they count as survivors.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Pause between two looks for descendants that are still there.
+const KILL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Runs a minder in a fresh copy of the keeper. `output` and `error` become the child's streams.
+pub(super) fn run(spec: &Spec, control: &UnixStream, output: &OwnedFd, error: &OwnedFd) -> ! {
+    let minding = std::panic::AssertUnwindSafe(|| mind(spec, control, output, error));
+    // A panic must not unwind into the frames of the process this is a copy of.
+    match std::panic::catch_unwind(minding) {
+        Ok(Ok(())) => startup::leave(0),
+        _ => startup::leave(70),
+    }
+}
+
+fn mind(spec: &Spec, control: &UnixStream, output: &OwnedFd, error: &OwnedFd) -> io::Result<()> {
+    let control = startup::keep_only(control, output, error)?;
+    let signals = startup::watch_signals()?;
+    let mut control = Lines::new(control)?;
+    let _ = rustix::thread::set_name(c"host-minder");
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+
+    let started = confine::spawn(spec);
+    startup::silence([Standard::Output, Standard::Error])?;
+    let child = match started {
+        Ok(child) => child,
+        Err(reason) => {
+            say(&mut control, &Report::NotStarted(reason));
+            return Ok(());
+        }
+    };
+    let first = i32::try_from(child.id()).expect("a pid is a positive i32");
+    let Some(process) = ProcessIdentity::of(first) else {
+        say(
+            &mut control,
+            &Report::NotStarted(StartFailure::Other {
+                reason: "/proc does not show the new process; is it mounted?".to_owned(),
+            }),
+        );
+        let _ = rustix::process::kill_process(pid(first), Signal::KILL);
+        return Ok(());
+    };
+    control.send(&Report::Started(process));
+
+    let minder = Minder {
+        control,
+        signals,
+        first,
+        end: EndPlan::of(&spec.child),
+        exited: None,
+        terminated: None,
+        killing: None,
+    };
+    let (mut control, report) = minder.until_the_end();
+    say(&mut control, &report);
+    Ok(())
+}
+
+/// Sends the last report, waiting until the keeper has taken it.
+fn say(control: &mut Lines, report: &Report) {
+    let _ = control.socket().set_nonblocking(false);
+    control.send(report);
+}
+
+/// How a child is ended.
+struct EndPlan {
+    /// Time between TERM and KILL; `None`: KILL at once.
+    grace: Option<Duration>,
+    /// Removed once it is gone.
+    remove: Vec<PathBuf>,
+}
+
+impl EndPlan {
+    fn of(child: &Child) -> Self {
+        match child {
+            Child::Step => Self {
+                grace: None,
+                remove: Vec::new(),
+            },
+            Child::Engine { grace_ms, remove } => Self {
+                grace: Some(Duration::from_millis(*grace_ms)),
+                remove: remove.clone(),
+            },
+        }
+    }
+}
+
+struct Minder {
+    control: Lines,
+    signals: OwnedFd,
+    first: i32,
+    end: EndPlan,
+    /// How the first process ended, once it has.
+    exited: Option<Exited>,
+    /// When KILL follows on TERM.
+    terminated: Option<Instant>,
+    /// Since when the tree is being killed.
+    killing: Option<Instant>,
+}
+
+impl Minder {
+    fn until_the_end(mut self) -> (Lines, Report) {
+        loop {
+            let left = self.reap();
+            let overdue = self
+                .killing
+                .is_some_and(|since| since.elapsed() > KILL_LIMIT);
+            if !left || overdue {
+                return self.finish(left);
+            }
+            if self.exited.is_some() || self.killing.is_some() {
+                self.kill();
+            }
+            if self.terminated.is_some_and(|limit| limit <= Instant::now()) {
+                self.kill();
+            }
+            self.wait();
+            startup::asked_to_end(&self.signals);
+            for order in self.control.receive() {
+                self.obey(order);
+            }
+            if self.control.is_over() {
+                // The keeper is gone, or has let go of this child.
+                self.begin_end();
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Signal(number) => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    self.signal(signal);
+                }
+            }
+            Order::End => self.begin_end(),
+            Order::Kill => self.kill(),
+        }
+    }
+
+    fn begin_end(&mut self) {
+        match self.end.grace {
+            None => self.kill(),
+            Some(grace) if self.terminated.is_none() => {
+                self.terminated = Some(Instant::now() + grace);
+                self.signal(Signal::TERM);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Signals the first process, which cannot have been reaped unnoticed.
+    fn signal(&self, signal: Signal) {
+        if self.exited.is_none() {
+            let _ = rustix::process::kill_process(pid(self.first), signal);
+        }
+    }
+
+    /// Kills whatever is left of the tree. What is forked meanwhile is met on the next round.
+    fn kill(&mut self) {
+        self.killing.get_or_insert_with(Instant::now);
+        if self.exited.is_none() {
+            let _ = rustix::process::kill_process_group(pid(self.first), Signal::KILL);
+        }
+        let own = rustix::process::getpid().as_raw_pid();
+        for process in descendants(own) {
+            let _ = process.signal(Signal::KILL);
+        }
+    }
+
+    /// Collects what has ended; whether anything is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((ended, status))) if ended.as_raw_pid() == self.first => {
+                    self.exited = Some(how(status));
+                }
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let limit = if self.killing.is_some() {
+            Some(KILL_INTERVAL)
+        } else {
+            self.terminated
+                .map(|limit| limit.saturating_duration_since(Instant::now()))
+        };
+        let limit = limit.map(|limit| Timespec::try_from(limit).unwrap_or_default());
+        let mut interests = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if !self.control.is_over() {
+            interests.push(PollFd::new(self.control.socket(), self.control.interest()));
+        }
+        let _ = poll(&mut interests, limit.as_ref());
+    }
+
+    fn finish(self, left: bool) -> (Lines, Report) {
+        // One that even KILL does not end was killed all the same.
+        let exited = self.exited.unwrap_or(Exited::Signal(libc::SIGKILL));
+        for path in &self.end.remove {
+            let _ = std::fs::remove_file(path);
+        }
+        let own = rustix::process::getpid().as_raw_pid();
+        let survivors = if left {
+            descendants(own).iter().map(|process| process.pid).collect()
+        } else {
+            Vec::new()
+        };
+        (self.control, Report::Ended { exited, survivors })
+    }
+}
+
+fn pid(raw: i32) -> Pid {
+    Pid::from_raw(raw).expect("a child's pid is positive")
+}
+
+fn how(status: WaitStatus) -> Exited {
+    let status = std::process::ExitStatus::from_raw(status.as_raw());
+    Exited::of(status.code(), status.signal())
+}

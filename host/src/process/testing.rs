@@ -1,0 +1,36 @@
+//! A keeper for the tests of this crate, whose own binary is the test harness.
+#![expect(
+    unsafe_code,
+    reason = "a keeper must have one thread: the harness becomes one before its main makes more"
+)]
+
+use std::path::Path;
+
+use super::{Keeper, KeeperOptions, keeper};
+use crate::config::paths::Home;
+
+/// First argument that turns the harness into a keeper; no test is named like it.
+const BECOME_A_KEEPER: &str = "become-a-keeper";
+
+/// A keeper whose home is this directory. Works in every test of this crate.
+pub(crate) fn keeper_at(root: &Path) -> Keeper {
+    let options = KeeperOptions {
+        program: "/proc/self/exe".into(),
+        arguments: vec![BECOME_A_KEEPER.to_owned()],
+    };
+    Keeper::new(&Home::at(root), options)
+}
+
+extern "C" fn become_a_keeper_if_asked() {
+    if std::env::args().nth(1).as_deref() == Some(BECOME_A_KEEPER) {
+        keeper::run();
+        // SAFETY: _exit never returns and touches no memory.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+// SAFETY: the loader calls every function of this section once, before main, in one thread. The
+// standard library takes the arguments in an earlier entry of the same section.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = become_a_keeper_if_asked;

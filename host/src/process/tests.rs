@@ -1,0 +1,475 @@
+//! Promises of the room, on real processes.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::{testing::keeper_at, *};
+
+/// Longest time anything here may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn shell(directory: &Path, script: &str) -> Spec {
+    Spec {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+        directory: directory.to_owned(),
+        identity: None,
+        network: Network::Host,
+        output: Output::Together(LogFile {
+            path: directory.join("log"),
+            limit_bytes: 1 << 20,
+        }),
+        child: Child::Step,
+    }
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    (directory, path)
+}
+
+async fn run(script: &str) -> (Exited, String) {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    let exited = keeper
+        .run(shell(&path, script), &CancellationToken::new())
+        .await
+        .unwrap();
+    (exited, fs::read_to_string(path.join("log")).unwrap())
+}
+
+/// Waits until a condition holds; says what was seen last when it never does.
+async fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Ok(value) => return value,
+            Err(seen) if start.elapsed() > LIMIT => panic!("{what}: last seen: {seen}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+async fn pid_in(path: &Path) -> ProcessIdentity {
+    until("a pid file", || {
+        let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let pid = text.trim().parse().map_err(|_| format!("{text:?}"))?;
+        ProcessIdentity::of(pid).ok_or_else(|| format!("{pid} is gone"))
+    })
+    .await
+}
+
+async fn gone(process: ProcessIdentity) {
+    until("the end of a process", || match process.is_alive() {
+        true => Err(format!("{process:?} is alive")),
+        false => Ok(()),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_gets_exactly_what_is_named() {
+    let (exited, log) = run(
+        "env | grep -v '^PWD=\\|^SHLVL=\\|^_='; cat; umask; ulimit -c; ls /proc/self/fd | wc -l; \
+             grep NoNewPrivs /proc/self/status; echo problem >&2; exit 3",
+    )
+    .await;
+    assert_eq!(exited, Exited::Code(3));
+    assert_eq!(
+        log,
+        "PATH=/usr/bin:/bin\n0022\n0\n4\nNoNewPrivs:\t1\nproblem\n"
+    );
+}
+
+#[tokio::test]
+async fn signals_that_the_host_ignores_are_not_ignored_by_what_it_starts() {
+    let (_, log) = run("grep -E 'SigIgn|SigBlk' /proc/self/status").await;
+    for line in log.lines() {
+        let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        // 32 and 33 are the C library's own; nobody can give them back.
+        assert_eq!(set & !(0b11 << 31), 0, "{log}");
+    }
+    assert_eq!(log.lines().count(), 2);
+}
+
+#[tokio::test]
+async fn output_can_be_kept_apart() {
+    let (_keep, path) = place();
+    let log = |name: &str| LogFile {
+        path: path.join(name),
+        limit_bytes: 1000,
+    };
+    let spec = Spec {
+        output: Output::Apart {
+            stdout: log("out"),
+            stderr: log("err"),
+        },
+        ..shell(&path, "echo a; echo b >&2")
+    };
+    let keeper = keeper_at(&path);
+    keeper.run(spec, &CancellationToken::new()).await.unwrap();
+    assert_eq!(fs::read_to_string(path.join("out")).unwrap(), "a\n");
+    assert_eq!(fs::read_to_string(path.join("err")).unwrap(), "b\n");
+}
+
+#[tokio::test]
+async fn cancelling_ends_the_whole_tree_daemons_included() {
+    let (_keep, path) = place();
+    let script = "(setsid sh -c 'trap \"\" TERM; echo $$ > daemon; while :; do sleep 1; done' &) ; \
+                  echo $$ > first; trap '' TERM INT; while :; do sleep 1; done";
+    let keeper = keeper_at(&path);
+    let cancel = CancellationToken::new();
+    let (first, daemon) = (path.join("first"), path.join("daemon"));
+    let (ended, pids) = tokio::join!(keeper.run(shell(&path, script), &cancel), async {
+        let pids = [pid_in(&first).await, pid_in(&daemon).await];
+        cancel.cancel();
+        pids
+    });
+    assert!(
+        matches!(ended, Err(ProcessError::Cancelled { .. })),
+        "{ended:?}"
+    );
+    // Not "soon": once the run has returned, nothing is left.
+    assert!(pids.iter().all(|process| !process.is_alive()), "{pids:?}");
+}
+
+#[tokio::test]
+async fn a_daemon_left_behind_by_a_step_ends_with_it() {
+    let (_keep, path) = place();
+    let script = "setsid sh -c 'echo $$ > daemon; while :; do sleep 1; done' & \
+                  while [ ! -s daemon ]; do sleep 0.01; done; exit 0";
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(shell(&path, script)).await.unwrap();
+    let daemon = pid_in(&path.join("daemon")).await;
+    let ended = running.wait().await.unwrap();
+    assert_eq!(ended.exited, Exited::Code(0));
+    assert!(!daemon.is_alive());
+}
+
+#[tokio::test]
+async fn dropping_a_step_kills_it_and_its_neighbour_lives() {
+    let (_keep, path) = place();
+    let other = path.join("other");
+    fs::create_dir(&other).unwrap();
+    let keeper = keeper_at(&path);
+    let script = "sleep 1000 & echo $! > pid; wait";
+    let dropped = keeper.spawn(shell(&path, script)).await.unwrap();
+    let neighbour = keeper.spawn(shell(&other, script)).await.unwrap();
+    let below = pid_in(&path.join("pid")).await;
+    let below_neighbour = pid_in(&other.join("pid")).await;
+    drop(dropped);
+    gone(below).await;
+    assert!(neighbour.process().is_alive() && below_neighbour.is_alive());
+}
+
+#[tokio::test]
+async fn a_command_without_network_can_make_no_socket_but_a_unix_one() {
+    let (_keep, path) = place();
+    let script = "python3 -c '
+import socket
+for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_UNIX):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM)
+        print(family.name, \"made\")
+    except OSError as error:
+        print(family.name, error.errno)
+'";
+    let spec = Spec {
+        network: Network::None,
+        ..shell(&path, script)
+    };
+    let keeper = keeper_at(&path);
+    keeper.run(spec, &CancellationToken::new()).await.unwrap();
+    let log = fs::read_to_string(path.join("log")).unwrap();
+    assert_eq!(
+        log,
+        "AF_INET 13\nAF_INET6 13\nAF_NETLINK 13\nAF_UNIX made\n"
+    );
+}
+
+#[tokio::test]
+async fn another_user_is_entered_without_root_s_groups_and_dies_with_the_minder() {
+    if !rustix::process::geteuid().is_root() {
+        // Becoming somebody else takes root; `identity_refused` covers the rest of us.
+        return;
+    }
+    let (_keep, path) = place();
+    let spec = Spec {
+        identity: Some(Identity {
+            uid: 65534,
+            gid: 65534,
+        }),
+        ..shell(&path, "id -u; id -g; id -G; exec sleep 1000")
+    };
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(spec).await.unwrap();
+    let log = path.join("log");
+    until("three lines", || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if text == "65534\n65534\n65534\n" {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    let minder = parent_of(running.process().pid);
+    minder.signal(rustix::process::Signal::KILL).unwrap();
+    let ended = running.wait().await.unwrap();
+    assert_eq!(ended.exited, Exited::Signal(9));
+    gone(running.process()).await;
+}
+
+fn parent_of(pid: i32) -> ProcessIdentity {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after = stat.rsplit_once(')').unwrap().1;
+    let parent = after.split_whitespace().nth(1).unwrap().parse().unwrap();
+    ProcessIdentity::of(parent).unwrap()
+}
+
+#[tokio::test]
+async fn when_the_keeper_is_killed_everything_ends_and_the_host_is_told() {
+    let (_keep, path) = place();
+    let script = "setsid sleep 1000 & echo $! > daemon; while :; do sleep 1; done";
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(shell(&path, script)).await.unwrap();
+    let daemon = pid_in(&path.join("daemon")).await;
+    let process = keeper.process().unwrap();
+    process.signal(rustix::process::Signal::KILL).unwrap();
+    let error = running.wait().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the keeper of this run has ended with signal 9 (KILL)"
+    );
+    gone(running.process()).await;
+    gone(daemon).await;
+    let again = keeper.spawn(shell(&path, "true")).await.unwrap_err();
+    assert!(matches!(again, ProcessError::KeeperGone { .. }), "{again}");
+}
+
+#[tokio::test]
+async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go() {
+    let (_keep, path) = place();
+    let handoff = path.join("handoff.json");
+    fs::write(&handoff, "{}").unwrap();
+    let spec = Spec {
+        child: Child::Engine {
+            grace_ms: 200,
+            remove: vec![handoff.clone()],
+        },
+        ..shell(
+            &path,
+            "trap 'echo got TERM' TERM; echo ready; while :; do sleep 0.05; done",
+        )
+    };
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(spec).await.unwrap();
+    let log = path.join("log");
+    until("ready", || match fs::read_to_string(&log) {
+        Ok(text) if text.contains("ready") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    let start = Instant::now();
+    running.end();
+    let ended = running.wait().await.unwrap();
+    assert_eq!(ended.exited, Exited::Signal(9));
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    assert!(fs::read_to_string(&log).unwrap().contains("got TERM"));
+    assert!(!handoff.exists());
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_why() {
+    let (_keep, path) = place();
+    fs::write(path.join("text"), "not a program").unwrap();
+    fs::write(path.join("orphan"), "#!/no/such/interpreter\n").unwrap();
+    fs::write(path.join("closed"), "#!/bin/sh\n").unwrap();
+    for name in ["text", "orphan"] {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let keeper = keeper_at(&path);
+    let mut words = Vec::new();
+    for program in ["missing", "text", "orphan", "closed"] {
+        let spec = Spec {
+            program: path.join(program),
+            args: vec![],
+            ..shell(&path, "")
+        };
+        words.push(why(&keeper, spec).await);
+    }
+    words.push(
+        why(
+            &keeper,
+            Spec {
+                directory: path.join("nowhere"),
+                ..shell(&path, "")
+            },
+        )
+        .await,
+    );
+    let log = LogFile {
+        path: path.join("nowhere/log"),
+        limit_bytes: 10,
+    };
+    words.push(
+        why(
+            &keeper,
+            Spec {
+                output: Output::Together(log),
+                ..shell(&path, "")
+            },
+        )
+        .await,
+    );
+    let shown = words.join("\n").replace(&*path.to_string_lossy(), "DIR");
+    let own = rustix::process::geteuid().as_raw();
+    assert_eq!(
+        shown,
+        format!(
+            "there is no file `DIR/missing`\n\
+             `DIR/text` is not a program for this machine\n\
+             the interpreter or loader of `DIR/orphan` is missing\n\
+             user id {own} may not run `DIR/closed`\n\
+             there is no directory `DIR/nowhere`\n\
+             could not create the log `DIR/nowhere/log`: No such file or directory (os error 2)"
+        )
+    );
+}
+
+async fn why(keeper: &Keeper, spec: Spec) -> String {
+    match keeper.spawn(spec).await.unwrap_err() {
+        ProcessError::Start { reason, .. } => reason.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_commands_leave_neither_descriptors_nor_zombies() {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    let none = CancellationToken::new();
+    let spec = Spec {
+        program: "/bin/true".into(),
+        args: vec![],
+        ..shell(&path, "")
+    };
+    keeper.run(spec.clone(), &none).await.unwrap();
+    let process = keeper.process().unwrap();
+    let open = || {
+        fs::read_dir(format!("/proc/{}/fd", process.pid))
+            .unwrap()
+            .count()
+    };
+    let before = open();
+    for _ in 0..250 {
+        let one = || keeper.run(spec.clone(), &none);
+        let (a, b, c, d) = tokio::join!(one(), one(), one(), one());
+        for exited in [a, b, c, d] {
+            assert!(exited.unwrap().success());
+        }
+    }
+    until("no minder left", || {
+        let left = descendants(process.pid);
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await;
+    let after = open();
+    assert!(
+        after <= before,
+        "{after} descriptors, {before} after the first"
+    );
+}
+
+#[tokio::test]
+async fn a_keeper_ends_when_its_host_lets_go() {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    keeper
+        .run(shell(&path, "true"), &CancellationToken::new())
+        .await
+        .unwrap();
+    let process = keeper.process().unwrap();
+    drop(keeper);
+    gone(process).await;
+    assert_eq!(fs::read_dir(path.join("state/keepers")).unwrap().count(), 0);
+}
+
+fn question(script: &str, limit: Duration) -> Question {
+    Question {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+        identity: None,
+        limit,
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_answered_with_both_streams_and_the_exit() {
+    let answer = ask(&question("echo a; echo b >&2; exit 7", LIMIT))
+        .await
+        .unwrap();
+    assert_eq!(answer.exited, Exited::Code(7));
+    assert_eq!(
+        (answer.stdout.as_str(), answer.stderr.as_str()),
+        ("a\n", "b\n")
+    );
+}
+
+#[tokio::test]
+async fn a_question_is_bounded_in_output_and_time() {
+    let flood = ask(&question("head -c 3000000 /dev/zero", LIMIT))
+        .await
+        .unwrap();
+    assert_eq!(flood.stdout.len(), OUTPUT_LIMIT);
+    let (_keep, path) = place();
+    let script = format!("sleep 1000 & echo $! > {}/pid; wait", path.display());
+    let error = ask(&question(&script, Duration::from_millis(300)))
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "`/bin/sh` did not answer within 300 ms");
+    let text = fs::read_to_string(path.join("pid")).unwrap();
+    let pid: i32 = text.trim().parse().unwrap();
+    if let Some(left) = ProcessIdentity::of(pid) {
+        gone(left).await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_whose_program_leaves_a_daemon_is_still_answered_promptly() {
+    let start = Instant::now();
+    let answer = ask(&question("sleep 1000 & echo done", LIMIT))
+        .await
+        .unwrap();
+    assert_eq!(answer.stdout, "done\n");
+    assert!(start.elapsed() < LIMIT / 2);
+}
+
+#[tokio::test]
+async fn a_missing_program_is_a_typed_answer() {
+    let error = ask(&Question {
+        program: "/no/such/program".into(),
+        ..question("", LIMIT)
+    })
+    .await
+    .unwrap_err();
+    let ProcessError::Start { reason, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert!(matches!(reason, StartFailure::ProgramMissing { .. }));
+}
