@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     arguments::{HostFlags, IsolationFlag, JobArguments, LogFormat, OutputFlags, PolicyFlags},
+    config::{Form, output as output_failed},
     json_lines::JsonLines,
     report,
     terminal::Terminal,
@@ -19,7 +20,7 @@ use crate::{
         syntax::Base,
     },
     drive::{Host, Request},
-    fault::{Exit, Fault},
+    fault::{Exit, Failure, Fault},
     narrate::{Event, Level, Narrator, Progress, Sink},
     provider::Isolation,
 };
@@ -72,6 +73,28 @@ impl Context {
         }
         .expect("a JSON value can be written");
         let _ = writeln!(out, "{text}");
+    }
+
+    /// How results are printed.
+    pub(super) fn form(&self) -> Form {
+        if self.output.json {
+            Form::Json
+        } else {
+            Form::Human
+        }
+    }
+
+    /// Prints a result: as JSON where that was asked for, else as `human` writes it.
+    pub(super) fn show(
+        &self,
+        result: &impl serde::Serialize,
+        human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            self.print_json(&serde_json::to_value(result).expect("results are plain data"));
+            return Ok(());
+        }
+        human(&mut std::io::stdout().lock()).map_err(output_failed)
     }
 
     /// Prints text that was asked for.

@@ -91,7 +91,7 @@ impl Host {
         let search = Search::usual(&request.provider_path, &self.environment, &self.home);
         let found = Catalog::search(&search).select(engine, None)?.clone();
         let options = Options {
-            worker_program: Some(self.program.clone()),
+            program: self.program.clone(),
             ..Options::default()
         };
         let session = Session::open(&found, request.isolation, &options).await?;

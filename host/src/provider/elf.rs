@@ -393,3 +393,24 @@ fn processor(number: u16) -> String {
         _ => format!("processor {number} of elf(5)"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn glibc_versions_are_compared_by_numbers() {
+        let version = |text| Glibc::parse(text).unwrap();
+        assert!(version("2.9") < version("2.36"));
+        assert!(version("2.2.5") < version("2.3"));
+        assert_eq!(Glibc::parse("PRIVATE"), None);
+    }
+
+    #[test]
+    fn names_are_read_up_to_their_end_and_never_beyond_the_table() {
+        assert_eq!(text_at(b"\0one\0two", 1), Some(&b"one"[..]));
+        assert_eq!(text_at(b"\0one\0two", 5), Some(&b"two"[..]));
+        assert_eq!(text_at(b"\0one", 9), None);
+        assert_eq!(glibc_at(b"\0GLIBC_2.34\0", 1), Some(Glibc(2, 34)));
+    }
+}

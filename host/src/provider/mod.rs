@@ -7,10 +7,11 @@
 //! The rule that keeps it sound: what was checked is an open descriptor, and that descriptor is
 //! what gets loaded. Nothing of a file is believed because of its path or its listing.
 
-pub mod discover;
+mod catalog;
 pub mod elf;
 mod error;
 pub mod file;
+mod found;
 mod in_process;
 mod load;
 pub mod manifest;
@@ -19,8 +20,9 @@ mod session;
 mod trust;
 pub mod worker;
 
-pub use discover::{Catalog, Entry, Found, Outcome, Refusal, Shadow, inspect};
+pub use catalog::{Catalog, Entry, Outcome, Shadow};
 pub use error::{Absence, ProviderFault};
+pub use found::{Found, Refusal, inspect};
 pub use load::LoadFailure;
 pub use search::{Search, Tier};
 pub use session::{Isolation, Limits, Options, Session};

@@ -10,9 +10,9 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::{
-    discover::Found,
     error::ProviderFault,
     file,
+    found::Found,
     in_process::Thread,
     worker::{self, Phase, Sandbox, Worker},
 };

@@ -369,3 +369,43 @@ fn step(id: &str, act: Act) -> Step {
         act,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine_provider_api::{Facts, Tool};
+
+    fn request(pool: serde_json::Value) -> PlanRequest {
+        PlanRequest {
+            requires: Vec::new(),
+            pool: serde_json::from_value(pool).unwrap(),
+            mode: Mode::Source,
+            facts: Facts::default(),
+        }
+    }
+
+    #[test]
+    fn without_a_repository_the_field_that_is_missing_is_named() {
+        let request = request(json!({"id": "p", "engine": "fixture"}));
+        let refusal = Fixture.plan(&request).unwrap_err();
+        assert_eq!(refusal.field.as_deref(), Some("provisioning.source.repo"));
+    }
+
+    #[test]
+    fn ninja_is_used_where_the_machine_has_it() {
+        let mut request = request(json!({
+            "id": "p", "engine": "fixture",
+            "provisioning": {"source": {"repo": "https://example.org/x.git"}},
+        }));
+        let generator = |request: &PlanRequest| {
+            let arguments = build(request).unwrap().attempts[0].commands[0].args.clone();
+            arguments.contains(&Template::from("Ninja"))
+        };
+        assert!(!generator(&request));
+        request
+            .facts
+            .tools
+            .insert("ninja".to_owned(), Tool::default());
+        assert!(generator(&request));
+    }
+}
