@@ -205,4 +205,4 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod tests;
