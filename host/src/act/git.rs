@@ -80,7 +80,7 @@ fn scp_host(url: &str) -> Option<&str> {
 }
 
 /// A URL without credentials, for people.
-pub(super) fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     match Url::parse(url) {
         Ok(parsed) if parsed.has_host() => crate::net::shown(&parsed),
         _ => url.to_owned(),

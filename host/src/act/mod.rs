@@ -42,7 +42,8 @@ pub use dag::run_all;
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use permit::{PlanGate, planned_hosts};
 
-pub(crate) use git::{Git, Scheme, scheme_of};
+pub(crate) use checkout::is_full_commit;
+pub(crate) use git::{Git, Scheme, scheme_of, shown};
 
 use crate::{
     narrate::Actor,
