@@ -24,7 +24,7 @@ mod download;
 mod error;
 mod fill;
 mod git;
-mod install;
+mod meter;
 mod observe;
 mod permit;
 mod require_tools;

@@ -50,6 +50,6 @@ fn failed(step: &Step, source: ModelError) -> ActError {
     }
     ActError::Model {
         step: step.id.clone(),
-        source,
+        source: Box::new(source),
     }
 }
