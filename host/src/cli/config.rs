@@ -17,6 +17,7 @@ use crate::{
         problem::Problem,
         select::{Overlay, USUAL_FILE},
     },
+    fault::Failure,
     policy::{self, Policy, Row},
 };
 
@@ -29,9 +30,6 @@ pub enum Form {
     Json,
 }
 
-/// Why a subcommand of `config` failed; the error is printed by the caller.
-pub type Failure = Box<dyn crate::fault::Fault>;
-
 /// `host config check [FILE]`: everything that is wrong with a pool file, else what it holds.
 pub fn check(
     out: &mut dyn Write,
@@ -40,7 +38,7 @@ pub fn check(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let path = file.unwrap_or(Path::new(USUAL_FILE));
-    let loaded = load(path, surroundings).map_err(failure)?;
+    let loaded = load(path, surroundings)?;
     let pools: Vec<(&str, &str)> = loaded
         .pools
         .iter()
@@ -101,11 +99,11 @@ pub fn show_policy(
     overlay: &Overlay,
 ) -> Result<(), Failure> {
     let surroundings = Surroundings::of(environment);
-    let ceilings = policy::ceilings(home, &surroundings.caller).map_err(failure)?;
+    let ceilings = policy::ceilings(home, &surroundings.caller)?;
     let usual = || Some(PathBuf::from(USUAL_FILE)).filter(|path| path.is_file());
     let mut requests = Vec::new();
     if let Some(path) = file.map(Path::to_owned).or_else(usual) {
-        let loaded = load(&path, &surroundings).map_err(failure)?;
+        let loaded = load(&path, &surroundings)?;
         // What the file asks for all of its pools; each pool's own fields come on top of it.
         requests.extend(
             loaded
@@ -115,7 +113,7 @@ pub fn show_policy(
         );
     }
     requests.push(overlay.layer());
-    let policy = policy::resolve(&ceilings, &requests, &surroundings.caller).map_err(failure)?;
+    let policy = policy::resolve(&ceilings, &requests, &surroundings.caller)?;
     print_policy(out, &policy, form).map_err(output)
 }
 
@@ -156,10 +154,6 @@ impl crate::fault::Fault for OutputFailed {
     fn kind(&self) -> &'static str {
         "output-failed"
     }
-}
-
-pub(crate) fn failure(error: impl crate::fault::Fault + 'static) -> Failure {
-    Box::new(error)
 }
 
 pub(crate) fn output(error: std::io::Error) -> Failure {

@@ -18,6 +18,7 @@ mod log;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod worker;
 
 pub use ask::{Answer, OUTPUT_LIMIT, Question, ask};
 pub use attend::attend;
