@@ -2,6 +2,9 @@
 
 pub mod arguments;
 mod json_lines;
+pub mod logs;
 mod manual;
+pub mod ps;
 pub mod report;
+pub mod stop;
 pub mod terminal;
