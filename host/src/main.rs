@@ -1,5 +1,10 @@
 //! The `host` program.
 
-fn main() {
-    engine_host::provider::worker::run_if_worker();
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match engine_host::become_helper() {
+        Some(code) => code,
+        None => engine_host::cli::main(),
+    }
 }

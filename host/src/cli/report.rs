@@ -7,14 +7,17 @@ use crate::{
     narrate::Secrets,
 };
 
+/// Width of the label `error`, which every error has.
+const USUAL_LABEL: usize = "error".len();
+
 /// Writes an error for people.
 ///
 /// ```text
 /// error: llama.cpp could not be configured
-///  where: /home/me/.local/share/engine-host/logs/chat/cmake-configure.log
-///  cause: cmake exited with code 1
-///    fix: install the CUDA toolkit, then run
-///           host provision --pool chat
+/// where: /home/me/.local/share/engine-host/logs/chat/cmake-configure.log
+/// cause: cmake exited with code 1
+///   fix: install the CUDA toolkit, then run
+///          host provision --pool chat
 /// ```
 pub fn print(
     out: &mut dyn Write,
@@ -70,6 +73,7 @@ fn render(error: &dyn Fault, program: &str) -> String {
     if error.exit() == Exit::Internal && error.hints().is_empty() {
         labelled(
             &mut text,
+            width,
             "note",
             "this is a defect of this program; RUST_LOG=debug shows more",
         );
@@ -91,11 +95,15 @@ fn causes(error: &dyn Fault) -> Vec<String> {
 }
 
 /// One labelled block, its later lines indented under the first.
-fn labelled(text: &mut String, label: &str, body: &str) {
+fn labelled(text: &mut String, width: usize, label: &str, body: &str) {
     let mut lines = body.trim_end().lines();
-    let _ = writeln!(text, "{label:>6}: {}", lines.next().unwrap_or_default());
+    let _ = writeln!(
+        text,
+        "{label:>width$}: {}",
+        lines.next().unwrap_or_default()
+    );
     for line in lines {
-        let _ = writeln!(text, "        {line}");
+        let _ = writeln!(text, "{:width$}  {line}", "");
     }
 }
 
@@ -135,11 +143,11 @@ mod tests {
         print(&mut out, &error, "target/release/host", &Secrets::default()).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
         error: llama.cpp could not be configured
-         where: /logs/chat/cmake-configure.log
-         cause: cmake exited with code 1
-                CMake Error at 41
-           fix: install the toolkit, then run
-                  target/release/host provision --pool chat
+        where: /logs/chat/cmake-configure.log
+        cause: cmake exited with code 1
+               CMake Error at 41
+          fix: install the toolkit, then run
+                 target/release/host provision --pool chat
         ");
     }
 }

@@ -116,6 +116,14 @@ impl Checking<'_> {
                 syntax::digest(checksum, &["sha256"]),
             );
         }
+        let plain_http = model.reference.starts_with("http:");
+        if plain_http && model.checksum.is_none() && !syntax::is_loopback(&model.reference) {
+            self.problem(
+                field,
+                "a model over plain `http` needs a `checksum`",
+                "write `https://…`, or add `checksum: sha256:…` beside it",
+            );
+        }
         let several = ["hf:", "oci:"]
             .iter()
             .any(|kind| model.reference.starts_with(kind));

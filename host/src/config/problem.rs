@@ -183,6 +183,16 @@ pub enum ConfigError {
         /// Engines it has pools of.
         known: Vec<String>,
     },
+    /// A flag has a value that cannot be used.
+    #[error("`{flag}`: {message}")]
+    BadFlag {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong with its value.
+        message: String,
+        /// What to write instead.
+        help: Option<String>,
+    },
     /// `--pool` and `--provider` contradict each other.
     #[error("pool `{pool}` is of engine `{engine}`, but `--provider {provider}` was given")]
     OtherEngine {
@@ -218,7 +228,7 @@ impl Fault for ConfigError {
     fn exit(&self) -> Exit {
         match self {
             Self::Read { .. } | Self::Invalid { .. } => Exit::Config,
-            Self::NothingGiven | Self::OtherEngine { .. } => Exit::Usage,
+            Self::NothingGiven | Self::OtherEngine { .. } | Self::BadFlag { .. } => Exit::Usage,
             Self::NoSuchPool { .. } | Self::NoPoolOfEngine { .. } => Exit::NotFound,
         }
     }
@@ -254,6 +264,7 @@ impl Fault for ConfigError {
                 format!("it has pools of {}", list(known.iter().map(String::as_str))),
                 None,
             )],
+            Self::BadFlag { help, .. } => help.iter().map(|help| hint(help, None)).collect(),
             Self::OtherEngine { .. } => vec![hint("leave `--provider` out", None)],
         }
     }
@@ -278,6 +289,7 @@ impl Fault for ConfigError {
             Self::NothingGiven => "no-pool-given",
             Self::NoSuchPool { .. } => "no-such-pool",
             Self::NoPoolOfEngine { .. } => "no-pool-of-engine",
+            Self::BadFlag { .. } => "bad-flag",
             Self::OtherEngine { .. } => "pool-of-other-engine",
         }
     }

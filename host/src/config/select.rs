@@ -9,6 +9,7 @@ use super::{
     places::Places,
     pools::{Surroundings, load},
     problem::{ConfigError, Problem, list},
+    syntax::{self, Base},
 };
 use crate::policy::{Layer, NetworkPolicy, Origin, Policy, Setting};
 
@@ -58,6 +59,10 @@ pub struct Wanted {
 pub struct Overlay {
     /// `--mode`.
     pub mode: Option<Mode>,
+    /// `--model`: a reference; a relative path starts at [`Overlay::base`].
+    pub model: Option<String>,
+    /// Where relative paths of the command line start.
+    pub base: Base,
     /// `--gpu`.
     pub gpu: Option<GpuPolicy>,
     /// `--allow-package-installs`.
@@ -168,16 +173,38 @@ impl Wanted {
         }
     }
 
-    /// Applies the command line: the mode now, the rest as a request to policy.
-    pub fn overlay(&mut self, overlay: &Overlay) {
+    /// Applies the command line: mode and model now, the rest as a request to policy.
+    pub fn overlay(&mut self, overlay: &Overlay) -> Result<(), ConfigError> {
         self.requests.push(overlay.layer());
+        if let Some(reference) = &overlay.model {
+            self.replace_model(reference, &overlay.base)?;
+        }
         let Some(mode) = overlay.mode else {
-            return;
+            return Ok(());
         };
         let because = format!("not used: `--mode {mode}` was given");
         let unused = misfits(&self.pool, mode, &self.places, &because);
         self.note(unused);
         self.pool.provisioning.mode = Some(mode);
+        Ok(())
+    }
+
+    /// Another model: what was said of the old one (digest, name, quantisation) goes with it.
+    fn replace_model(&mut self, reference: &str, base: &Base) -> Result<(), ConfigError> {
+        let checked = syntax::model_reference(reference, base);
+        let reference = checked.map_err(|(message, help)| ConfigError::BadFlag {
+            flag: "--model",
+            message,
+            help,
+        })?;
+        let model = self.pool.provisioning.model.get_or_insert_default();
+        if model.reference != reference {
+            model.reference = reference;
+            model.checksum = None;
+            self.pool.model = None;
+            self.pool.quant = None;
+        }
+        Ok(())
     }
 
     /// Applies what policy resolved to.

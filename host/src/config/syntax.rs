@@ -101,11 +101,7 @@ pub fn model_reference(text: &str, base: &Base) -> Result<String, Complaint> {
         }
         Some("builtin") => named(text, rest("builtin"), "`builtin:haiku`"),
         Some("hf") => hub_reference(text, rest("hf")),
-        Some("http") => Err(complaint(
-            "models are not fetched over plain `http`",
-            "write `https://…`",
-        )),
-        Some(scheme @ ("https" | "s3" | "oci")) => web_reference(text, scheme),
+        Some(scheme @ ("https" | "http" | "s3" | "oci")) => web_reference(text, scheme),
         Some(other) => Err((
             format!("`{other}:` is not a kind of model reference"),
             Some(match nearest(other, SCHEMES.iter().copied()) {
@@ -177,6 +173,18 @@ pub fn url(text: &str) -> Result<(), Complaint> {
         ));
     }
     Ok(())
+}
+
+/// Whether a URL leads to this machine.
+#[must_use]
+pub fn is_loopback(text: &str) -> bool {
+    let parsed = url::Url::parse(text).ok();
+    match parsed.as_ref().and_then(url::Url::host) {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
 }
 
 /// Algorithms of digests and their lengths in hexadecimal digits.
@@ -355,7 +363,7 @@ mod tests {
             format!("{text} => {message} [{}]", help.unwrap_or_default())
         };
         insta::assert_snapshot!(
-            ["", "org/repo", "huggingface:x", "hff:a/b", "hf:x", "builtin:", "http://h/x", "https://u:p@h/x", "file:", " x.gguf", "~bob/x.gguf"]
+            ["", "org/repo", "huggingface:x", "hff:a/b", "hf:x", "builtin:", "https://u:p@h/x", "file:", " x.gguf", "~bob/x.gguf"]
                 .into_iter()
                 .skip(1)
                 .map(refused)
@@ -367,7 +375,6 @@ mod tests {
         hff:a/b => `hff:` is not a kind of model reference [did you mean `hf:`?]
         hf:x => `hf:x` names no repository [write `hf:organisation/repository` or `hf:organisation/repository/file`]
         builtin: => `builtin:` names nothing [write for example `builtin:haiku`]
-        http://h/x => models are not fetched over plain `http` [write `https://…`]
         https://u:p@h/x => the URL carries a password [take it out: secrets never stand in URLs]
         file: => the reference names no file [write `file:/path/to/model.gguf`]
          x.gguf => the reference has spaces around it or control characters in it [remove them]

@@ -25,6 +25,7 @@ fn digest_of(bytes: &[u8]) -> Digest {
 fn transfer(url: Url, directory: &Path, digest: Option<Digest>) -> Transfer {
     Transfer {
         url,
+        named_by: None,
         digest,
         size_bytes: None,
         limit_bytes: None,

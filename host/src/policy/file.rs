@@ -11,6 +11,7 @@ use super::{Caller, NetworkPolicy, Origin, Setting, parse_identity};
 use crate::{
     config::{
         document::{Kind, Source, parse},
+        paths::Home,
         places::Places,
         problem::{ConfigError, Problem},
         schema::{Report, conform},
@@ -101,6 +102,18 @@ pub struct Layer {
     pub engine_environment: Option<Setting<Vec<String>>>,
     /// `environment.steps`.
     pub step_environment: Option<Setting<Vec<String>>>,
+}
+
+/// Policies of this machine and, below it, of this user, outermost first; those that are there.
+pub fn ceilings(home: &Home, caller: &Caller) -> Result<Vec<Layer>, ConfigError> {
+    let mut layers = Vec::new();
+    for path in [Some(Home::machine_policy()), home.user_policy()]
+        .into_iter()
+        .flatten()
+    {
+        layers.extend(read(&path, caller)?);
+    }
+    Ok(layers)
 }
 
 /// Reads a policy file as a ceiling; `None` where there is none.

@@ -29,7 +29,9 @@ use std::path::PathBuf;
 use engine_provider_api::GpuPolicy;
 
 pub(crate) use file::set;
-pub use file::{Ceiling, EnvironmentNames, Layer, NetworkWritten, PolicyFile, layer_of, read};
+pub use file::{
+    Ceiling, EnvironmentNames, Layer, NetworkWritten, PolicyFile, ceilings, layer_of, read,
+};
 pub use gates::{Refusal, Refusals};
 pub use identity::{Caller, SANDBOX_ID, parse_identity};
 pub use resolve::resolve;

@@ -22,12 +22,16 @@ pub enum Choice<'a> {
 /// aloud. `devices` are looked up by index or driver id and must exist.
 pub fn choose<'a>(pool: &Pool, gpus: &'a Gpus) -> Result<Choice<'a>, ProviderError> {
     if pool.gpu == GpuPolicy::Forbid {
-        return match pool.devices.first() {
-            Some(_) => Err(ProviderError::invalid(
-                "devices",
-                "`devices` names GPUs, but `gpu: forbid` allows none",
+        let fields = [
+            ("devices", pool.devices.is_empty()),
+            ("tensor_split", pool.tensor_split.is_empty()),
+        ];
+        return match fields.iter().find(|(_, empty)| !empty) {
+            Some((field, _)) => Err(ProviderError::invalid(
+                *field,
+                format!("`{field}` is about GPUs, but `gpu: forbid` allows none"),
             )
-            .hint("remove `devices`, or set `gpu: require`")),
+            .hint(format!("remove `{field}`, or set `gpu: require`"))),
             None => Ok(Choice::Processor { warning: None }),
         };
     }
@@ -316,6 +320,8 @@ mod tests {
         let gpus = two();
         let forbidden = refusal(json!({ "gpu": "forbid", "devices": [0] }), &gpus);
         assert!(forbidden.message.contains("`devices`") && forbidden.message.contains("forbid"));
+        let share = refusal(json!({ "gpu": "forbid", "tensor_split": [1.0] }), &gpus);
+        assert_eq!(share.field.as_deref(), Some("tensor_split"));
         let split = refusal(json!({ "tensor_split": [3.0, 1.0, 1.0] }), &gpus);
         assert_eq!(
             split.message,

@@ -157,8 +157,12 @@ impl<'a> Decision<'a> {
         self.notes.push(self.target.note());
         self.notes.extend(self.source.note());
         self.notes.append(&mut self.cmake.notes);
-        if self.target.gpus.is_empty() && flags::asks_for_gpu(&self.flags) {
-            let warning = "flags that place layers on GPUs have no effect on the processor";
+        let placed = !self.pool.devices.is_empty()
+            || !self.pool.tensor_split.is_empty()
+            || flags::asks_for_gpu(&self.flags);
+        if self.target.gpus.is_empty() && placed {
+            let warning = "`devices`, `tensor_split` and flags that place layers on GPUs have no \
+                           effect on the processor";
             self.warnings.push(warning.to_owned());
         }
     }

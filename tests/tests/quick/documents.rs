@@ -61,7 +61,10 @@ fn every_link_in_the_documents_leads_somewhere() {
     let mut broken = Vec::new();
     for file in files(".md") {
         let text = fs::read_to_string(&file).unwrap();
-        for target in link.captures_iter(&text).map(|found| found.get(1).unwrap().as_str()) {
+        for target in link
+            .captures_iter(&text)
+            .map(|found| found.get(1).unwrap().as_str())
+        {
             if target.contains("://") {
                 continue;
             }

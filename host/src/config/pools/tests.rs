@@ -550,6 +550,13 @@ fn single_values_are_checked_for_what_they_mean() {
           |                                         ^^^^^^^ write one exact version: a range would install something else tomorrow
     "
     );
+    insta::assert_snapshot!(told(pool("provisioning: {model: {ref: 'http://h/x.gguf'}}")), @r"
+    pools.yaml:4:33: a model over plain `http` needs a `checksum`
+          |
+        4 |     provisioning: {model: {ref: 'http://h/x.gguf'}}
+          |                                 ^^^^^^^^^^^^^^^^^ write `https://…`, or add `checksum: sha256:…` beside it
+    ");
+    assert!(pool("provisioning: {model: {ref: 'http://127.0.0.1:9/x.gguf'}}").is_ok());
     insta::assert_snapshot!(told(pool("provisioning:\n  binary: {url: 'https://h/x'}")), @r"
     pools.yaml:5:21: `url` needs a `checksum` beside it
           |
@@ -626,11 +633,17 @@ fn the_command_line_changes_the_mode_and_says_what_is_not_used() {
         places: entry.places,
         notices: Vec::new(),
     };
-    wanted.overlay(&Overlay {
-        mode: Some(Mode::Container),
-        gpu: Some(GpuPolicy::Prefer),
-        ..Overlay::default()
-    });
+    wanted
+        .overlay(&Overlay {
+            mode: Some(Mode::Container),
+            gpu: Some(GpuPolicy::Prefer),
+            model: Some("./other.gguf".to_owned()),
+            base: base(),
+            ..Overlay::default()
+        })
+        .unwrap();
+    let model = wanted.pool.provisioning.model.clone().unwrap();
+    assert_eq!(model.reference, "file:/srv/other.gguf");
     assert_eq!(wanted.pool.provisioning.mode, Some(Mode::Container));
     insta::assert_snapshot!(wanted.notices.join("\n"), @r"
     pools.yaml:4:48: `source.ref` has no meaning under mode `container`

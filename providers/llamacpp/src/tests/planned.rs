@@ -295,3 +295,46 @@ fn what_an_operator_sets_is_built() {
     let error = refusal(with_cmake(&["-DBUILD_SHARED_LIBS=ON"]), &facts!("h200"));
     assert_eq!(error.message, "`BUILD_SHARED_LIBS` is set by the provider");
 }
+
+/// A host fills in nothing else, and `after` and placeholders together must order the steps.
+#[test]
+fn every_placeholder_names_an_earlier_step_or_a_required_tool() {
+    for facts in [facts!("debian-cpu"), facts!("two-gpus"), facts!("amd-rocm")] {
+        let plan = plan(pool(json!({ "gpu": "prefer" })), &facts);
+        let mut known: Vec<String> = ["work", "jobs", "cache.ccache"].map(str::to_owned).to_vec();
+        for step in &plan.steps {
+            assert!(
+                step.after
+                    .iter()
+                    .all(|id| known.contains(&format!("{id}.path")))
+            );
+            let templates: Vec<&Template> = match &step.act {
+                Act::RequireTools(act) => {
+                    let tools = act.tools.iter().map(|tool| format!("tool.{}", tool.name));
+                    known.extend(tools);
+                    Vec::new()
+                }
+                Act::Build(act) => {
+                    let attempts = act.attempts.iter().flat_map(|attempt| &attempt.commands);
+                    attempts.flat_map(templates_of).collect()
+                }
+                Act::Observe(act) => act.args.iter().chain([&act.program]).collect(),
+                _ => Vec::new(),
+            };
+            for template in templates {
+                for name in template.placeholders().expect("a template can be read") {
+                    assert!(
+                        known.iter().any(|other| other == name),
+                        "{name} in {template}"
+                    );
+                }
+            }
+            known.push(format!("{}.path", step.id));
+        }
+    }
+}
+
+fn templates_of(command: &Command) -> impl Iterator<Item = &Template> {
+    let env = command.env.values();
+    command.args.iter().chain(env).chain([&command.program])
+}

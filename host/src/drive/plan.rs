@@ -1,0 +1,119 @@
+//! From a chosen pool to a plan, what it would cost, and the command that would run.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, PreparedEngine};
+
+use super::{Chosen, DriveError, Host, Request};
+use crate::{
+    act::{self, Artifacts, Expected},
+    facts,
+    fault::Failure,
+    net::Net,
+    store::Store,
+};
+
+/// A pool with its plan, nothing of it done yet.
+pub struct Planned {
+    /// The pool, its policy, its provider.
+    pub chosen: Chosen,
+    /// The machine that was planned for.
+    pub facts: Facts,
+    /// The plan, mutable references resolved where that needs no network.
+    pub plan: Plan,
+    /// What every step would give and cost.
+    pub expected: BTreeMap<String, Expected>,
+    /// The engine as it would be started.
+    pub engine: PreparedEngine,
+    /// What the steps are given.
+    pub(super) context: act::Context,
+    /// Whether the facts describe another machine.
+    pub(super) foreign: bool,
+}
+
+impl Host {
+    /// Asks the provider what has to be done and what would run. Changes nothing.
+    ///
+    /// The provider prepares the expected results here already, so that wrong flags are refused
+    /// before an hour of building.
+    pub async fn plan(&self, chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
+        let (facts, foreign) = self.facts(&chosen, request).await?;
+        let asked = PlanRequest {
+            requires: Vec::new(),
+            pool: chosen.wanted.pool.clone(),
+            mode: chosen.mode,
+            facts: facts.clone(),
+        };
+        let plan = chosen
+            .session
+            .plan(&asked)
+            .await
+            .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
+        let context = self.act_context(&chosen, &facts);
+        let expected = act::expected(&context, &plan)?;
+        let artifacts = artifacts_of(&expected);
+        let engine = prepare(&chosen, &facts, artifacts).await?;
+        Ok(Planned {
+            chosen,
+            facts,
+            plan,
+            expected,
+            engine,
+            context,
+            foreign,
+        })
+    }
+
+    async fn facts(&self, chosen: &Chosen, request: &Request) -> Result<(Facts, bool), Failure> {
+        match &request.facts {
+            Some(path) => Ok((facts::read(path)?, true)),
+            None => {
+                let run_as = chosen.policy.run_as.value;
+                let facts = self.collector(run_as).collect(&chosen.info.tools).await;
+                Ok((facts, false))
+            }
+        }
+    }
+
+    fn act_context(&self, chosen: &Chosen, facts: &Facts) -> act::Context {
+        act::Context {
+            home: self.home.clone(),
+            store: Store::open(&self.home),
+            keeper: self.keeper.clone(),
+            policy: Arc::new(chosen.policy.clone()),
+            facts: Arc::new(facts.clone()),
+            tools: self.toolbox(chosen, facts),
+            narrator: chosen.narrator.clone(),
+            cancel: self.cancel.clone(),
+            net: Net::new(),
+            environment: Arc::new(self.environment.clone()),
+            pool_id: chosen.wanted.pool.id.clone(),
+            engine: chosen.wanted.pool.engine.clone(),
+            base: std::env::current_dir().unwrap_or_default(),
+        }
+    }
+}
+
+/// Asks the provider what exactly is run, given these results.
+pub(super) async fn prepare(
+    chosen: &Chosen,
+    facts: &Facts,
+    artifacts: Artifacts,
+) -> Result<PreparedEngine, Failure> {
+    let asked = PrepareRequest {
+        requires: Vec::new(),
+        pool: chosen.wanted.pool.clone(),
+        mode: chosen.mode,
+        facts: facts.clone(),
+        artifacts,
+    };
+    let prepared = chosen.session.prepare(&asked).await;
+    Ok(prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?)
+}
+
+fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
+    expected
+        .iter()
+        .map(|(step, expected)| (step.clone(), expected.artifact.clone()))
+        .collect()
+}
