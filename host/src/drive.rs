@@ -8,7 +8,6 @@ mod error;
 mod obtain;
 mod plan;
 mod request;
-mod start;
 mod view;
 
 pub use choose::Chosen;

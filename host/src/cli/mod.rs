@@ -6,6 +6,7 @@ mod context;
 mod json_lines;
 mod manual;
 mod plan;
+mod prepare;
 pub mod provider;
 pub mod report;
 mod signals;
@@ -63,6 +64,8 @@ pub fn main() -> ExitCode {
 
 async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
+        Command::Plan(arguments) => plan::run(context, &arguments).await,
+        Command::Prepare(arguments) => prepare::run(context, &arguments).await,
         Command::Provider(command) => provider_command(context, command),
         Command::Config(command) => config_command(context, command),
         Command::Completions { shell } => {

@@ -7,7 +7,7 @@ use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, Pr
 use super::{Chosen, DriveError, Host, Request};
 use crate::{
     act::{self, Artifacts, Expected, FindTool, Toolbox},
-    facts::{self, Collector},
+    facts::{self, Collected, Collector, PackageIndex},
     fault::Failure,
     net::Net,
     process::Identity,
@@ -38,7 +38,8 @@ impl Host {
     /// The provider prepares the expected results here already, so that wrong flags are refused
     /// before an hour of building.
     pub async fn plan(&self, chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
-        let (facts, foreign) = self.facts(&chosen, request).await?;
+        let (Collected { facts, package_index, .. }, foreign) =
+            self.facts(&chosen, request).await?;
         let asked = PlanRequest {
             requires: Vec::new(),
             pool: chosen.wanted.pool.clone(),
@@ -50,7 +51,7 @@ impl Host {
             .plan(&asked)
             .await
             .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-        let context = self.act_context(&chosen, &facts, &plan);
+        let context = self.act_context(&chosen, &facts, package_index, &plan);
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
         let engine = prepare(&chosen, &facts, artifacts).await?;
@@ -66,21 +67,29 @@ impl Host {
     }
 
     /// The machine: this one, or the one that a facts file describes.
-    async fn facts(&self, chosen: &Chosen, request: &Request) -> Result<(Facts, bool), Failure> {
-        match &request.facts {
-            Some(path) => Ok((facts::read(path)?, true)),
-            None => Ok((self.look(chosen).await, false)),
-        }
+    async fn facts(
+        &self,
+        chosen: &Chosen,
+        request: &Request,
+    ) -> Result<(Collected, bool), Failure> {
+        let Some(path) = &request.facts else {
+            return Ok((self.look(chosen).await, false));
+        };
+        let described = Collected {
+            facts: facts::read(path)?,
+            ..Collected::default()
+        };
+        Ok((described, true))
     }
 
     /// Looks at this machine with the eyes of whoever builds and runs engines here.
-    pub(super) async fn look(&self, chosen: &Chosen) -> Facts {
+    async fn look(&self, chosen: &Chosen) -> Collected {
         let collected = self
             .collector(chosen.policy.run_as.value)
             .collect(&chosen.info.tools)
             .await;
         collected.register_secrets(self.narrator.secrets());
-        collected.facts
+        collected
     }
 
     /// Looks at this machine for `identity`; `None`: for this process's user.
@@ -92,13 +101,21 @@ impl Host {
         }
     }
 
-    fn act_context(&self, chosen: &Chosen, facts: &Facts, plan: &Plan) -> act::Context {
-        let gate = act::PlanGate::new(&chosen.policy, act::planned_hosts(plan, facts));
+    fn act_context(
+        &self,
+        chosen: &Chosen,
+        facts: &Facts,
+        package_index: Option<PackageIndex>,
+        plan: &Plan,
+    ) -> act::Context {
+        let policy = Arc::new(chosen.policy.clone());
+        let gate = act::PlanGate::new(Arc::clone(&policy), act::planned_hosts(plan, facts));
         act::Context {
             home: self.home.clone(),
             store: Store::open(&self.home),
             keeper: self.keeper.clone(),
-            policy: Arc::new(chosen.policy.clone()),
+            policy,
+            package_index: package_index.map(|index| index.url().clone()),
             facts: Arc::new(facts.clone()),
             tools: self.toolbox(chosen, facts),
             narrator: chosen.narrator.clone(),
