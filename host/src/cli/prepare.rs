@@ -2,7 +2,7 @@
 
 use super::{arguments::JobArguments, context::Context, plan::command_lines, signals};
 use crate::{
-    drive::{Obtained, run_view},
+    drive::{Obtained, RunView, run_view},
     fault::{Exit, Failure},
 };
 
@@ -25,21 +25,24 @@ pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<E
 
 /// The prepared engine with its command in the classic form beside it.
 fn document(obtained: &Obtained) -> serde_json::Value {
-    let ports = &obtained.chosen.wanted.pool.provisioning.ports;
     let mut document =
         serde_json::to_value(&obtained.engine).expect("a prepared engine is plain data");
-    let view = run_view(&obtained.engine, ports);
+    let view = view(obtained);
     document["command"] = serde_json::to_value(view.command).expect("a view is plain data");
     document["artifacts"] =
         serde_json::to_value(&obtained.artifacts).expect("artifacts are plain data");
     document
 }
 
+fn view(obtained: &Obtained) -> RunView {
+    let ports = &obtained.chosen.wanted.pool.provisioning.ports;
+    run_view(&obtained.engine, ports, |step| {
+        obtained.artifacts.get(step)?.path.clone()
+    })
+}
+
 fn render(obtained: &Obtained) -> String {
-    let view = run_view(
-        &obtained.engine,
-        &obtained.chosen.wanted.pool.provisioning.ports,
-    );
+    let view = view(obtained);
     format!(
         "{} {} is prepared; it would be started with\n{}",
         obtained.engine.engine,

@@ -33,10 +33,15 @@ impl Host {
         let narrator = planned.chosen.narrator.clone();
         let pool = planned.chosen.wanted.pool.id.clone();
         tell(&planned);
+        let told = planned.warnings();
         let planned = self.with_tools(planned, request).await?;
         let artifacts = act::run_all(&planned.context, &planned.plan).await?;
         let engine = prepare(&planned.chosen, &planned.facts, artifacts.clone()).await?;
-        for warning in &engine.warnings {
+        for warning in engine
+            .warnings
+            .iter()
+            .filter(|warning| !told.contains(warning))
+        {
             narrator.warn(ACTOR, "notice", &pool, warning);
         }
         let human = format!("engine {} is prepared", engine.engine_version);
@@ -77,7 +82,7 @@ fn tell(planned: &Planned) {
         pool.id, pool.engine, planned.chosen.mode, planned.engine.model.id
     );
     narrator.say(ACTOR, "start", &pool.id, human);
-    for warning in &planned.plan.warnings {
+    for warning in planned.warnings() {
         narrator.warn(ACTOR, "notice", &pool.id, warning);
     }
 }

@@ -38,8 +38,14 @@ impl Host {
     /// The provider prepares the expected results here already, so that wrong flags are refused
     /// before an hour of building.
     pub async fn plan(&self, chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
-        let (Collected { facts, package_index, .. }, foreign) =
-            self.facts(&chosen, request).await?;
+        let (
+            Collected {
+                facts,
+                package_index,
+                ..
+            },
+            foreign,
+        ) = self.facts(&chosen, request).await?;
         let asked = PlanRequest {
             requires: Vec::new(),
             pool: chosen.wanted.pool.clone(),
