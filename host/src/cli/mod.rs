@@ -5,6 +5,7 @@ pub mod config;
 mod context;
 mod json_lines;
 mod manual;
+mod plan;
 pub mod provider;
 pub mod report;
 mod signals;

@@ -32,7 +32,21 @@ pub struct Report {
 
 /// Checks a value and gives it back in the shape the schema wants.
 pub fn conform(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
-    Checker { root: schema }.value(schema, node, path, report)
+    let checker = Checker {
+        root: schema,
+        closed: true,
+    };
+    checker.value(schema, node, path, report)
+}
+
+/// Like [`conform`], but what a map does not name is left out in silence: the rule for documents of
+/// the contract, which may come from a newer program.
+pub fn conform_open(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
+    let checker = Checker {
+        root: schema,
+        closed: false,
+    };
+    checker.value(schema, node, path, report)
 }
 
 /// Closes every map with named fields, so that the schema says what the check does.
@@ -51,6 +65,7 @@ pub fn close(schema: &mut Value) {
 
 struct Checker<'a> {
     root: &'a Value,
+    closed: bool,
 }
 
 impl<'a> Checker<'a> {
@@ -135,11 +150,13 @@ impl<'a> Checker<'a> {
                     let value = self.value(field, &entry.node, &path, report);
                     result.insert(entry.name.clone(), value);
                 }
-                (None, Some(Value::Bool(false))) => {
-                    report.problems.push(unknown(entry, named, path))
-                }
-                (None, None) if !named.is_empty() => {
-                    report.problems.push(unknown(entry, named, path))
+                (None, rest)
+                    if rest == Some(&Value::Bool(false))
+                        || (rest.is_none() && !named.is_empty()) =>
+                {
+                    if self.closed {
+                        report.problems.push(unknown(entry, named, path));
+                    }
                 }
                 (None, rest) => {
                     let any = &Value::Bool(true);

@@ -6,10 +6,11 @@ use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, Pr
 
 use super::{Chosen, DriveError, Host, Request};
 use crate::{
-    act::{self, Artifacts, Expected},
-    facts,
+    act::{self, Artifacts, Expected, FindTool, Toolbox},
+    facts::{self, Collector},
     fault::Failure,
     net::Net,
+    process::Identity,
     store::Store,
 };
 
@@ -49,7 +50,7 @@ impl Host {
             .plan(&asked)
             .await
             .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-        let context = self.act_context(&chosen, &facts);
+        let context = self.act_context(&chosen, &facts, &plan);
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
         let engine = prepare(&chosen, &facts, artifacts).await?;
@@ -64,18 +65,35 @@ impl Host {
         })
     }
 
+    /// The machine: this one, or the one that a facts file describes.
     async fn facts(&self, chosen: &Chosen, request: &Request) -> Result<(Facts, bool), Failure> {
         match &request.facts {
             Some(path) => Ok((facts::read(path)?, true)),
-            None => {
-                let run_as = chosen.policy.run_as.value;
-                let facts = self.collector(run_as).collect(&chosen.info.tools).await;
-                Ok((facts, false))
-            }
+            None => Ok((self.look(chosen).await, false)),
         }
     }
 
-    fn act_context(&self, chosen: &Chosen, facts: &Facts) -> act::Context {
+    /// Looks at this machine with the eyes of whoever builds and runs engines here.
+    pub(super) async fn look(&self, chosen: &Chosen) -> Facts {
+        let collected = self
+            .collector(chosen.policy.run_as.value)
+            .collect(&chosen.info.tools)
+            .await;
+        collected.register_secrets(self.narrator.secrets());
+        collected.facts
+    }
+
+    /// Looks at this machine for `identity`; `None`: for this process's user.
+    #[must_use]
+    pub fn collector(&self, identity: Option<Identity>) -> Collector<'static> {
+        Collector {
+            probe_program: Some(self.program.clone()),
+            ..Collector::of_this_machine(&self.environment, &self.home, identity)
+        }
+    }
+
+    fn act_context(&self, chosen: &Chosen, facts: &Facts, plan: &Plan) -> act::Context {
+        let gate = act::PlanGate::new(&chosen.policy, act::planned_hosts(plan, facts));
         act::Context {
             home: self.home.clone(),
             store: Store::open(&self.home),
@@ -85,12 +103,28 @@ impl Host {
             tools: self.toolbox(chosen, facts),
             narrator: chosen.narrator.clone(),
             cancel: self.cancel.clone(),
-            net: Net::new(),
+            net: Net::new(&self.environment, Arc::new(gate)),
             environment: Arc::new(self.environment.clone()),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),
         }
+    }
+
+    /// The tools that were found, and how one is looked for again after an installation.
+    fn toolbox(&self, chosen: &Chosen, facts: &Facts) -> Toolbox {
+        let host = self.clone();
+        let identity = chosen.policy.run_as.value;
+        let probes = chosen.info.tools.clone();
+        let find: FindTool = Arc::new(move |name| {
+            let (host, probes) = (host.clone(), probes.clone());
+            Box::pin(async move {
+                let probe = probes.into_iter().find(|probe| probe.name == name)?;
+                let mut found = host.collector(identity).collect(&[probe]).await;
+                found.facts.tools.remove(&name)
+            })
+        });
+        Toolbox::new(facts.tools.clone(), find)
     }
 }
 

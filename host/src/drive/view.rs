@@ -146,7 +146,7 @@ impl Planned {
             gpu: word(&pool.gpu),
             steps,
             run,
-            hosts: planned_hosts(&self.plan, &self.facts),
+            hosts: planned_hosts(&self.plan, &self.facts).into_iter().collect(),
             notes: self.plan.notes.clone(),
             warnings: [self.plan.warnings.clone(), self.engine.warnings.clone()].concat(),
         }
