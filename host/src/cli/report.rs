@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, io::Write};
 
+use super::terminal::printable;
 use crate::{
     fault::{Exit, Fault},
     narrate::Secrets,
@@ -26,7 +27,7 @@ pub fn print(
     secrets: &Secrets,
 ) -> std::io::Result<()> {
     let text = render(error, program);
-    out.write_all(secrets.mask(&text).as_bytes())
+    out.write_all(printable(&secrets.mask(&text)).as_bytes())
 }
 
 /// The error as JSON, for `--json`.
