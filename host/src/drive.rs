@@ -8,6 +8,7 @@ mod error;
 mod obtain;
 mod plan;
 mod request;
+mod start;
 mod view;
 
 pub use choose::Chosen;

@@ -4,12 +4,16 @@ pub mod arguments;
 pub mod config;
 mod context;
 mod json_lines;
+pub mod logs;
 mod manual;
 mod plan;
 mod prepare;
 pub mod provider;
+mod provision;
+pub mod ps;
 pub mod report;
 mod signals;
+pub mod stop;
 pub mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
