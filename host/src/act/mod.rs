@@ -24,7 +24,7 @@ mod download;
 mod error;
 mod fill;
 mod git;
-mod install;
+pub(crate) mod install;
 mod observe;
 mod permit;
 mod require_tools;

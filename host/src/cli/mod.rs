@@ -3,6 +3,8 @@
 pub mod arguments;
 pub mod config;
 mod context;
+pub mod doctor;
+pub mod facts;
 mod json_lines;
 pub mod logs;
 mod manual;
