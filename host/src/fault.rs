@@ -34,7 +34,7 @@ pub enum Exit {
     Verification = 9,
     /// The engine crashed, never became ready, or is not on the GPU it must be on.
     Engine = 10,
-    /// There is no such pool, engine, log or provider.
+    /// There is no such pool, engine or log.
     NotFound = 11,
     /// Another process holds what is needed, longer than the limit.
     Busy = 12,
@@ -91,7 +91,7 @@ impl Exit {
             Self::Network => "something could not be fetched",
             Self::Verification => "something fetched is not what it should be",
             Self::Engine => "the engine crashed, never became ready, or is not on its GPU",
-            Self::NotFound => "there is no such pool, engine, log or provider",
+            Self::NotFound => "there is no such pool, engine or log",
             Self::Busy => "another process holds what is needed, longer than the limit",
             Self::Conflict => "the pool runs with other settings",
             Self::Storage => "the disk is full, or a directory cannot be used",
@@ -139,6 +139,15 @@ pub trait Fault: Error + Send + Sync {
     fn kind(&self) -> &'static str;
 }
 
+/// An error of any room, as it travels up.
+pub type Failure = Box<dyn Fault>;
+
+impl<E: Fault + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Box::new(error)
+    }
+}
+
 /// Advice in words, with a command to paste where there is one. `{host}` in the command stands for
 /// the path the program was called by.
 pub fn hint(text: impl Into<String>, command: Option<&str>) -> Hint {
@@ -151,6 +160,15 @@ pub fn hint(text: impl Into<String>, command: Option<&str>) -> Hint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_manual_lists_every_exit_code_with_its_meaning() {
+        let manual = include_str!("../../docs/cli.md");
+        for exit in Exit::ALL {
+            let row = format!("| {} | {} |", exit.code(), exit.meaning());
+            assert!(manual.contains(&row), "{row}");
+        }
+    }
 
     #[test]
     fn every_exit_code_is_its_own() {

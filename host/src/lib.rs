@@ -36,3 +36,24 @@ pub mod process;
 pub mod provider;
 pub mod resolve;
 pub mod store;
+
+/// Does the work of a helper of a host, where that is what this process was started for, and gives
+/// the code to end with; `None` at once otherwise.
+///
+/// Keeper, provider worker and probe are this program re-executed. Must come first in `main`, before
+/// threads and runtimes exist.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     if let Some(code) = engine_host::become_helper() {
+///         return code;
+///     }
+///     // …
+///     std::process::ExitCode::SUCCESS
+/// }
+/// ```
+#[must_use]
+pub fn become_helper() -> Option<std::process::ExitCode> {
+    provider::worker::run_if_worker();
+    process::run_if_keeper().or_else(facts::probe::run_if_probe)
+}

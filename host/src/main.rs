@@ -1,3 +1,10 @@
 //! The `host` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match engine_host::become_helper() {
+        Some(code) => code,
+        None => engine_host::cli::main(),
+    }
+}

@@ -17,7 +17,8 @@ pub struct ProviderInfo {
     pub name: String,
     /// Provider version (semver), equal to the manifest's.
     pub version: String,
-    /// Modes it can plan, its default first.
+    /// Modes it can plan, its default first. Modes that the reader does not know are left out.
+    #[serde(deserialize_with = "crate::pool::known_modes")]
     pub modes: Vec<Mode>,
     /// Tools it wants to know about: the host probes these and no others.
     #[serde(default)]

@@ -28,7 +28,8 @@ pub struct Manifest {
     /// One sentence for listings.
     #[serde(default)]
     pub description: String,
-    /// Modes it can plan, its default first.
+    /// Modes it can plan, its default first. Modes that the reader does not know are left out.
+    #[serde(deserialize_with = "crate::pool::known_modes")]
     pub modes: Vec<Mode>,
     /// Operations its `extension` entry understands.
     #[serde(default)]

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{IntoDeserializer as _, value::StringDeserializer},
+};
 
 /// One engine, one model, their settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +60,30 @@ pub struct Pool {
     /// Where engine and model come from.
     #[serde(default)]
     pub provisioning: Provisioning,
+}
+
+impl Pool {
+    /// A pool with every setting at its default.
+    pub fn new(id: impl Into<String>, engine: impl Into<String>) -> Self {
+        Self {
+            requires: Vec::new(),
+            id: id.into(),
+            engine: engine.into(),
+            model: None,
+            quant: None,
+            ctx: None,
+            devices: Vec::new(),
+            tensor_split: Vec::new(),
+            preload: yes(),
+            profile: Profile::default(),
+            options: serde_json::Map::new(),
+            gpu: GpuPolicy::default(),
+            replicas: one(),
+            readiness: Readiness::default(),
+            stop: StopSettings::default(),
+            provisioning: Provisioning::default(),
+        }
+    }
 }
 
 fn yes() -> bool {
@@ -135,6 +162,17 @@ impl Mode {
             Self::External => "external",
         }
     }
+}
+
+/// Reads a list of modes and leaves out those of later contract versions: a provider that offers more
+/// than this side knows still offers the rest.
+pub(crate) fn known_modes<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<Mode>, D::Error> {
+    let words = Vec::<String>::deserialize(source)?;
+    let known = |word: String| {
+        let word: StringDeserializer<serde::de::value::Error> = word.into_deserializer();
+        Mode::deserialize(word).ok()
+    };
+    Ok(words.into_iter().filter_map(known).collect())
 }
 
 impl std::fmt::Display for Mode {

@@ -1,1 +1,208 @@
-//! Placeholder.
+//! One file per kind of step: what a plan names is done here, and nowhere else.
+//!
+//! | file | step | result |
+//! |---|---|---|
+//! | `require_tools` | `require-tools` | tools found, installed where that is allowed |
+//! | `checkout` | `checkout` | a source tree at one commit |
+//! | `download` | `download` | a file, or what was in an archive |
+//! | `build` | `build` | the outputs of commands |
+//! | `observe` | `observe` | what a program printed |
+//! | `stage_model` | `stage-model` | the model file |
+//!
+//! [`expected`] says what a plan would give and what it would cost, doing nothing; [`run_all`] does
+//! it: independent steps at the same time, the first failure ends the others with everything they
+//! started. Both compute the same keys, so that a plan that was shown is the plan carried out.
+//! Every file whose results are kept has a table of what its key is made of.
+
+mod build;
+mod check;
+mod checkout;
+mod command;
+mod context;
+mod dag;
+mod download;
+mod error;
+mod fill;
+mod git;
+pub(crate) mod install;
+mod observe;
+mod permit;
+mod require_tools;
+mod stage_model;
+mod unpack;
+
+use std::collections::BTreeMap;
+
+use engine_provider_api::{Act, Artifact, Plan, Step};
+
+pub use check::check;
+pub use command::CommandFailure;
+pub use context::{Context, FindTool, Toolbox};
+pub use dag::run_all;
+pub use error::{ActError, MirrorFailure, MissingTool};
+pub use permit::{PlanGate, planned_hosts};
+
+pub(crate) use git::{Git, Scheme, scheme_of};
+
+use crate::{
+    narrate::Actor,
+    store::{Begin, Ingredients, Kind, Miss, Patience, Work},
+};
+
+const ACTOR: Actor = Actor::EngineProvisioner;
+
+/// Longest wait for another thread or process that makes the same result.
+const FLIGHT_LIMIT: std::time::Duration = std::time::Duration::from_secs(6 * 60 * 60);
+
+/// Results by step.
+pub type Artifacts = BTreeMap<String, Artifact>;
+
+/// What a step would give and cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    /// The result, as far as it can be known.
+    pub artifact: Artifact,
+    /// What has to be done for it.
+    pub outlook: Outlook,
+}
+
+/// What has to be done for a result.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Outlook {
+    /// Nothing: it is there.
+    Cached,
+    /// It is fetched from one of these, best first.
+    Fetch {
+        /// URLs.
+        from: Vec<String>,
+        /// Bytes to fetch, where that is known.
+        size_bytes: Option<u64>,
+    },
+    /// It is made by commands.
+    Build {
+        /// What changed since it was made the last time; `None`: it was never made here.
+        because: Option<String>,
+    },
+    /// Packages are installed.
+    Install {
+        /// Tools that are missing.
+        tools: Vec<String>,
+        /// Packages that carry them.
+        packages: Vec<String>,
+        /// Whether that is allowed.
+        allowed: bool,
+    },
+    /// Tools are missing and nothing says which package carries them.
+    Missing {
+        /// The tools.
+        tools: Vec<String>,
+    },
+    /// A program is run for what it prints.
+    Run,
+    /// A file is copied or written into the store.
+    Copy,
+}
+
+/// Says what a step would give, from what earlier steps gave or would give. Does nothing.
+pub fn expected_of(
+    context: &Context,
+    step: &Step,
+    inputs: &Artifacts,
+) -> Result<Expected, ActError> {
+    match &step.act {
+        Act::RequireTools(act) => Ok(require_tools::expected(context, act)),
+        Act::Checkout(act) => checkout::expected(context, step, act),
+        Act::Download(act) => download::expected(context, step, act),
+        Act::Build(act) => build::expected(context, step, act, inputs),
+        Act::Observe(act) => observe::expected(context, step, act, inputs),
+        Act::StageModel(act) => stage_model::expected(context, step, act),
+    }
+}
+
+/// Says what every step of a plan would give. Does nothing.
+pub fn expected(context: &Context, plan: &Plan) -> Result<BTreeMap<String, Expected>, ActError> {
+    let order = check(plan)?;
+    let mut artifacts = Artifacts::new();
+    let mut all = BTreeMap::new();
+    for index in order.order() {
+        let step = &plan.steps[*index];
+        let expected = expected_of(context, step, &artifacts)?;
+        artifacts.insert(step.id.clone(), expected.artifact.clone());
+        all.insert(step.id.clone(), expected);
+    }
+    Ok(all)
+}
+
+/// Does one step, given what earlier steps gave. Tells its failure.
+pub async fn run(context: &Context, step: &Step, inputs: &Artifacts) -> Result<Artifact, ActError> {
+    match &step.act {
+        Act::RequireTools(act) => require_tools::run(context, step, act).await,
+        Act::Checkout(act) => checkout::run(context, step, act).await,
+        Act::Download(act) => download::run(context, step, act).await,
+        Act::Build(act) => build::run(context, step, act, inputs).await,
+        Act::Observe(act) => observe::run(context, step, act, inputs).await,
+        Act::StageModel(act) => stage_model::run(context, step, act).await,
+    }
+}
+
+/// Why a result is not there, in one line for `because`.
+fn why(context: &Context, kind: Kind, step: &Step, ingredients: &Ingredients) -> Option<String> {
+    match context
+        .store
+        .explain(kind, &context.name_of(step), ingredients)
+    {
+        Miss::First => None,
+        changed => changed.reason(),
+    }
+}
+
+/// Gives a result or the right to make it, telling whoever has to wait.
+async fn begin(
+    context: &Context,
+    kind: Kind,
+    step: &Step,
+    ingredients: Ingredients,
+    doing: &str,
+) -> Result<Begin, ActError> {
+    let on_wait = |holder: Option<&crate::store::Holder>| {
+        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
+        let human = format!(
+            "{}: waiting for {who}, which makes the same result",
+            step.id
+        );
+        context.narrator.say(ACTOR, "wait", &step.id, human);
+    };
+    let patience = Patience {
+        limit: FLIGHT_LIMIT,
+        cancel: &context.cancel,
+        on_wait: &on_wait,
+    };
+    context
+        .store
+        .begin(kind, &context.name_of(step), ingredients, doing, patience)
+        .await
+        .map_err(|source| ActError::store(step, source))
+}
+
+/// Publishes finished work, away from the tasks: it is synced to disk.
+async fn publish(
+    step: &Step,
+    work: Work,
+    result: impl serde::Serialize,
+) -> Result<crate::store::Entry, ActError> {
+    let result = serde_json::to_value(result).expect("results are plain data");
+    blocking(move || work.publish(result))
+        .await
+        .map_err(|source| ActError::store(step, source))
+}
+
+/// Runs something that reads or writes whole trees, away from the tasks.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work)
+        .await
+        .expect("reading and writing files does not panic")
+}
+
+#[cfg(test)]
+mod testing;

@@ -1,10 +1,126 @@
 //! The terminal: arguments in, words out. The only room that knows there is one.
 
 pub mod arguments;
+pub mod config;
+mod context;
+pub mod doctor;
+pub mod facts;
 mod json_lines;
 pub mod logs;
 mod manual;
+mod plan;
+mod prepare;
+pub mod provider;
+mod provision;
 pub mod ps;
 pub mod report;
+mod signals;
 pub mod stop;
 pub mod terminal;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+
+use self::{
+    arguments::{Cli, Command, ConfigCommand, ProviderCommand},
+    context::Context,
+};
+use crate::{
+    config::{pools::Surroundings, select::Overlay},
+    fault::{Exit, Failure},
+    provider::Search,
+};
+
+/// Runs the program: parses the command line, does what it says, prints what went wrong.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, but not to a shell. Nobody may be reading.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() {
+                Exit::Usage.code()
+            } else {
+                Exit::Success.code()
+            });
+        }
+    };
+    let context = Context::new(cli.output.clone());
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the program could not set itself up\n cause: {error}");
+            return ExitCode::from(Exit::Internal.code());
+        }
+    };
+    let outcome = runtime.block_on(run(&context, cli));
+    // Threads that wait for a hung disk must not keep the program.
+    runtime.shutdown_background();
+    let exit = match outcome {
+        Ok(exit) => exit,
+        Err(failure) => context.report(&*failure),
+    };
+    ExitCode::from(exit.code())
+}
+
+async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
+    match cli.command {
+        Command::Plan(arguments) => plan::run(context, &arguments).await,
+        Command::Prepare(arguments) => prepare::run(context, &arguments).await,
+        Command::Provider(command) => provider_command(context, command),
+        Command::Config(command) => config_command(context, command),
+        Command::Completions { shell } => {
+            manual::completions(shell, &mut std::io::stdout());
+            Ok(Exit::Success)
+        }
+        Command::Man { directory } => {
+            manual::pages(&directory).map_err(config::output)?;
+            Ok(Exit::Success)
+        }
+        other => unreachable!("{other:?}"),
+    }
+}
+
+fn provider_command(context: &Context, command: ProviderCommand) -> Result<Exit, Failure> {
+    let search =
+        |flags: &[PathBuf]| Search::usual(flags, &context.host.environment, &context.host.home);
+    match command {
+        ProviderCommand::List { provider_path } => {
+            let list = provider::list(&search(&provider_path));
+            context.show(&list, |out| list.write(out))?;
+        }
+        ProviderCommand::Inspect {
+            name,
+            provider_path,
+        } => {
+            let report = provider::inspect(&name, &search(&provider_path))?;
+            context.show(&report, |out| report.write(out))?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn config_command(context: &Context, command: ConfigCommand) -> Result<Exit, Failure> {
+    let out = &mut std::io::stdout();
+    let surroundings = Surroundings::of(&context.host.environment);
+    match command {
+        ConfigCommand::Check { file } => {
+            config::check(out, file.as_deref(), context.form(), &surroundings)?;
+        }
+        ConfigCommand::Schema => config::schema(out)?,
+        ConfigCommand::Policy { config: file } => config::show_policy(
+            out,
+            file.as_deref(),
+            context.form(),
+            &context.host.home,
+            &context.host.environment,
+            &Overlay::default(),
+        )?,
+    }
+    Ok(Exit::Success)
+}

@@ -2,19 +2,23 @@
 
 use std::{fmt::Write as _, io::Write};
 
+use super::terminal::printable;
 use crate::{
-    fault::{Exit, Fault, Hint},
+    fault::{Exit, Fault},
     narrate::Secrets,
 };
+
+/// Width of the label `error`, which every error has.
+const USUAL_LABEL: usize = "error".len();
 
 /// Writes an error for people.
 ///
 /// ```text
 /// error: llama.cpp could not be configured
-///  where: /home/me/.local/share/engine-host/logs/chat/cmake-configure.log
-///  cause: cmake exited with code 1
-///    fix: install the CUDA toolkit, then run
-///           host provision --pool chat
+/// where: /home/me/.local/share/engine-host/logs/chat/cmake-configure.log
+/// cause: cmake exited with code 1
+///   fix: install the CUDA toolkit, then run
+///          host provision --pool chat
 /// ```
 pub fn print(
     out: &mut dyn Write,
@@ -23,7 +27,7 @@ pub fn print(
     secrets: &Secrets,
 ) -> std::io::Result<()> {
     let text = render(error, program);
-    out.write_all(secrets.mask(&text).as_bytes())
+    out.write_all(printable(&secrets.mask(&text)).as_bytes())
 }
 
 /// The error as JSON, for `--json`.
@@ -48,28 +52,27 @@ pub fn json(error: &dyn Fault, program: &str, secrets: &Secrets) -> serde_json::
 }
 
 fn render(error: &dyn Fault, program: &str) -> String {
-    let mut text = format!("error: {error}\n");
-    for detail in error.details() {
-        labelled(&mut text, detail.label, &detail.text);
+    let details = error.details();
+    let labels = details.iter().map(|detail| detail.label.len());
+    let width = labels.chain([USUAL_LABEL]).max().unwrap_or_default();
+    let mut text = format!("{:>width$}: {error}\n", "error");
+    for detail in details {
+        labelled(&mut text, width, detail.label, &detail.text);
     }
     for cause in causes(error) {
-        labelled(&mut text, "cause", &cause);
+        labelled(&mut text, width, "cause", &cause);
     }
-    for Hint {
-        text: words,
-        command,
-    } in error.hints()
-    {
-        labelled(&mut text, "fix", &words);
-        if let Some(command) = command {
-            for line in command.replace("{host}", program).lines() {
-                let _ = writeln!(text, "          {line}");
-            }
+    for hint in error.hints() {
+        labelled(&mut text, width, "fix", &hint.text);
+        for line in hint.command.iter().flat_map(|command| command.lines()) {
+            let line = line.replace("{host}", program);
+            let _ = writeln!(text, "{:width$}    {line}", "");
         }
     }
     if error.exit() == Exit::Internal && error.hints().is_empty() {
         labelled(
             &mut text,
+            width,
             "note",
             "this is a defect of this program; RUST_LOG=debug shows more",
         );
@@ -91,18 +94,22 @@ fn causes(error: &dyn Fault) -> Vec<String> {
 }
 
 /// One labelled block, its later lines indented under the first.
-fn labelled(text: &mut String, label: &str, body: &str) {
+fn labelled(text: &mut String, width: usize, label: &str, body: &str) {
     let mut lines = body.trim_end().lines();
-    let _ = writeln!(text, "{label:>6}: {}", lines.next().unwrap_or_default());
+    let _ = writeln!(
+        text,
+        "{label:>width$}: {}",
+        lines.next().unwrap_or_default()
+    );
     for line in lines {
-        let _ = writeln!(text, "        {line}");
+        let _ = writeln!(text, "{:width$}  {line}", "");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Detail, hint};
+    use crate::fault::{Detail, Hint, hint};
 
     #[derive(Debug, thiserror::Error)]
     #[error("llama.cpp could not be configured")]
@@ -135,11 +142,11 @@ mod tests {
         print(&mut out, &error, "target/release/host", &Secrets::default()).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
         error: llama.cpp could not be configured
-         where: /logs/chat/cmake-configure.log
-         cause: cmake exited with code 1
-                CMake Error at 41
-           fix: install the toolkit, then run
-                  target/release/host provision --pool chat
+        where: /logs/chat/cmake-configure.log
+        cause: cmake exited with code 1
+               CMake Error at 41
+          fix: install the toolkit, then run
+                 target/release/host provision --pool chat
         ");
     }
 }

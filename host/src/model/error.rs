@@ -107,6 +107,31 @@ pub enum ModelError {
     },
 }
 
+impl ModelError {
+    /// Whether this only says that the wait or transfer was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Net { source, .. } => matches!(source, NetError::Cancelled { .. }),
+            Self::Store { source, .. } => matches!(source, StoreError::Cancelled { .. }),
+            _ => false,
+        }
+    }
+
+    /// The word of the event that tells this failure.
+    pub(super) fn action(&self) -> &'static str {
+        match self {
+            Self::Mismatch { .. } | Self::Changed { .. } => "verify-failed",
+            Self::Net { source, .. } if source.exit() == Exit::Verification => "verify-failed",
+            Self::Net { .. } => "download-failed",
+            Self::BadReference { .. } | Self::Unsupported { .. } | Self::UnknownBuiltin { .. } => {
+                "resolve-failed"
+            }
+            _ => "ensure-failed",
+        }
+    }
+}
+
 impl Fault for ModelError {
     fn exit(&self) -> Exit {
         match self {

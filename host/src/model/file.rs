@@ -87,15 +87,11 @@ async fn verify(stage: &Stage, request: &Request, path: &Path) -> Result<(), Mod
         say("verified", format!("{} is {expected}", path.display()));
         return Ok(());
     }
-    let error = ModelError::Mismatch {
+    Err(ModelError::Mismatch {
         path: path.to_owned(),
         expected,
         actual,
-    };
-    stage
-        .narrator
-        .fail(ACTOR, "verify-failed", target.clone(), &error);
-    Err(error)
+    })
 }
 
 async fn copy(stage: &Stage, request: &Request, path: PathBuf) -> Result<Staged, ModelError> {

@@ -92,19 +92,30 @@ pub fn expected(stage: &Stage, step: &StageModel) -> Result<(Artifact, Outlook),
 
 /// Obtains a model and verifies it; its artifact is the file. Told from `resolve` to `complete`.
 pub async fn stage(stage: &Stage, step: &StageModel) -> Result<Artifact, ModelError> {
+    let staged = stage_quietly(stage, step).await;
+    if let Err(error) = &staged
+        && !error.is_cancelled()
+    {
+        let narrator = &stage.narrator;
+        narrator.fail(ACTOR, error.action(), &step.reference, error);
+    }
+    staged
+}
+
+async fn stage_quietly(stage: &Stage, step: &StageModel) -> Result<Artifact, ModelError> {
     let reference = &step.reference;
     let say = |action: &str, human: String| stage.narrator.say(ACTOR, action, reference, human);
     say("resolve", format!("resolving model {reference}"));
     let request = Request::new(stage, step)?;
     say("ensure", format!("making sure that {reference} is here"));
-    let blob = match &request.reference {
+    let staged = match &request.reference {
         Reference::Builtin(name) => builtin::stage(stage, &request, name).await?,
         Reference::File(path) => file::stage(stage, &request, path).await?,
         Reference::Url(url) => remote::stage(stage, &request, url).await?,
         other => return Err(other.unsupported(reference)),
     };
-    say("complete", format!("model is at {}", blob.path.display()));
-    Ok(blob.artifact())
+    say("complete", format!("model is at {}", staged.path.display()));
+    Ok(staged.artifact())
 }
 
 /// A step, read.

@@ -98,6 +98,7 @@ async fn fetch(
     let first = known.map(|sha256| Digest::Sha256(sha256.to_owned()));
     let transfer = Transfer {
         url: url.clone(),
+        named_by: None,
         digest: request.digest.clone().or(first),
         size_bytes: None,
         limit_bytes: None,
@@ -107,7 +108,7 @@ async fn fetch(
     let start = std::time::Instant::now();
     let fetched = match stage.net.fetch(&transfer, narrator, &stage.cancel).await {
         Ok(fetched) => fetched,
-        Err(error) => return Err(tell_failure(stage, request, url, error)),
+        Err(error) => return Err(failure(request, url, error)),
     };
     let size = store::human_bytes(fetched.size_bytes);
     let human = format!("downloaded {size} from {target}");
@@ -158,9 +159,9 @@ async fn keep(
     .await
 }
 
-fn tell_failure(stage: &Stage, request: &Request, url: &Url, source: NetError) -> ModelError {
+fn failure(request: &Request, url: &Url, source: NetError) -> ModelError {
     let wrong = matches!(source, NetError::Mismatch { .. } | NetError::Size { .. });
-    let error = if wrong && request.digest.is_none() {
+    if wrong && request.digest.is_none() {
         ModelError::Changed {
             url: net::shown(url),
             record: record_path(request, url),
@@ -171,14 +172,7 @@ fn tell_failure(stage: &Stage, request: &Request, url: &Url, source: NetError) -
             reference: request.reference.to_string(),
             source,
         }
-    };
-    let action = if wrong {
-        "verify-failed"
-    } else {
-        "download-failed"
-    };
-    stage.narrator.fail(ACTOR, action, net::shown(url), &error);
-    error
+    }
 }
 
 /// The SHA-256 that the model must have, or had the first time.

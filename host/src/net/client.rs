@@ -69,9 +69,9 @@ impl Net {
         self.shared
             .gate
             .check(host, from)
-            .map_err(|reason| NetError::Forbidden {
+            .map_err(|source| NetError::Forbidden {
                 url: shown(url),
-                reason,
+                source,
             })
     }
 
@@ -83,18 +83,20 @@ impl Net {
         Ok(self.shared.client.get_or_init(|| client).clone())
     }
 
-    /// Sends a GET and follows its redirects, hop by hop. The answer's status is what it is.
+    /// Sends a GET and follows its redirects, hop by hop. The answer's status is what it is. The
+    /// gate is told who vouches for a hop: the host that named the URL, else the first one.
     pub(super) async fn get(
         &self,
         url: &Url,
+        named_by: Option<&str>,
         headers: &HeaderMap,
         trust: Trust,
     ) -> Result<Response, NetError> {
         let mut current = url.clone();
-        let mut from: Option<String> = None;
+        let mut from = named_by;
         for _ in 0..=HOPS {
             check_scheme(&current, trust)?;
-            self.check(&current, from.as_deref())?;
+            self.check(&current, from)?;
             let response = self.send(&current, headers).await?;
             let Some(next) = next_hop(&current, &response)? else {
                 return Ok(response);
@@ -105,7 +107,7 @@ impl Net {
                     reason: format!("away from https, to {}", shown(&next)),
                 });
             }
-            from = current.host_str().map(str::to_owned);
+            from = named_by.or(url.host_str());
             current = next;
         }
         Err(NetError::Redirect {

@@ -43,6 +43,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 pub struct Transfer {
     /// Where it is.
     pub url: Url,
+    /// Host of the page that named the URL, if one did: policy may let it vouch.
+    pub named_by: Option<String>,
     /// What it must be. Without one, whatever arrives is accepted.
     pub digest: Option<Digest>,
     /// How large it must be, where that is known.
@@ -150,7 +152,8 @@ impl Net {
             Some(_) => Trust::Digest,
             None => Trust::Transport,
         };
-        let response = self.get(url, &headers, trust).await?;
+        let named_by = transfer.named_by.as_deref();
+        let response = self.get(url, named_by, &headers, trust).await?;
         let total = match (response.status().as_u16(), asked_part) {
             (206, true) => match content_range(&response) {
                 Some((start, total)) if start == partial.size_bytes => total,
@@ -239,7 +242,7 @@ impl Net {
         limit_bytes: u64,
     ) -> Result<Page, NetError> {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-        let mut response = self.get(url, &headers, Trust::Transport).await?;
+        let mut response = self.get(url, None, &headers, Trust::Transport).await?;
         if !response.status().is_success() {
             return Err(status_error(&response));
         }

@@ -1,11 +1,41 @@
 //! What may be done here, who said so, and the line that would allow more.
 //!
-//! Three layers: the machine's policy is a ceiling, the user's below it, then a pool file's request
-//! or a flag. What none of them speaks of has the defaults of [`Policy::default`].
+//! Two kinds of layer. *Ceilings* are the machine's policy and, below it, the user's: they grant
+//! nothing, they say how far anything may go. *Requests* are the pool file's `policy{}`, the pool's
+//! own fields and command-line flags, the later the stronger. What nobody asks for has the default
+//! ([`Policy::default`]), narrowed to the ceilings; what is asked beyond a ceiling is refused, with
+//! the line to change ([`Refusal`]).
+//!
+//! | setting | default | a ceiling means |
+//! |---|---|---|
+//! | `gpu` | `require` | `require` and `forbid` permit only themselves, `prefer` permits all |
+//! | `allow_*` | `false` | `false` forbids, `true` permits to ask |
+//! | `network` | as planned | `offline` permits nothing else; a list permits its hosts |
+//! | `tools` | those that plans name | a list permits its tools |
+//! | `run_as` | as root [`SANDBOX_ID`], else oneself | permits exactly this identity |
+//! | `environment` | see [`Policy::default`] | a list permits its names |
+//!
+//! Gates ([`Policy::allow_host`] and its like) are asked by the rooms that act, at the moment they
+//! act. What cannot be enforced is said in `docs/architecture.md`, not here.
+
+mod file;
+mod gates;
+mod identity;
+mod resolve;
+mod table;
 
 use std::path::PathBuf;
 
 use engine_provider_api::GpuPolicy;
+
+pub(crate) use file::set;
+pub use file::{
+    Ceiling, EnvironmentNames, Layer, NetworkWritten, PolicyFile, ceilings, layer_of, read,
+};
+pub use gates::{Refusal, Refusals};
+pub use identity::{Caller, SANDBOX_ID, parse_identity};
+pub use resolve::resolve;
+pub use table::{Row, rows};
 
 use crate::process::Identity;
 
@@ -80,4 +110,68 @@ pub struct Policy {
     pub step_environment: Setting<Vec<String>>,
     /// Name of the policy, for events.
     pub label: String,
+}
+
+/// Variables that engines may see. `PATH` is not among them: engines get [`ENGINE_PATH`].
+const ENGINE_ENVIRONMENT: &[&str] = &["LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ"];
+
+/// `PATH` of engines.
+pub const ENGINE_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Variables that steps may see: proxies, private certificate authorities, package indexes.
+const STEP_ENVIRONMENT: &[&str] = &[
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_INDEX_URL",
+    "PIP_CERT",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+];
+
+impl Default for Policy {
+    fn default() -> Self {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        Self {
+            gpu: Setting::default_of(GpuPolicy::Require),
+            allow_package_installs: Setting::default_of(false),
+            allow_aur: Setting::default_of(false),
+            allow_binary_downloads: Setting::default_of(false),
+            network: Setting::default_of(NetworkPolicy::AsPlanned),
+            tools: Setting::default_of(None),
+            run_as: Setting::default_of(None),
+            engine_environment: Setting::default_of(owned(ENGINE_ENVIRONMENT)),
+            step_environment: Setting::default_of(owned(STEP_ENVIRONMENT)),
+            label: "default".to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default => formatter.write_str("default"),
+            Self::Flag(flag) => formatter.write_str(flag),
+            Self::File { path, line, .. } => write!(formatter, "{}:{line}", path.display()),
+        }
+    }
+}
+
+impl Origin {
+    /// Whether nothing below may exceed what was set here.
+    #[must_use]
+    pub fn is_ceiling(&self) -> bool {
+        matches!(self, Self::File { ceiling: true, .. })
+    }
 }

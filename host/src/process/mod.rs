@@ -20,6 +20,7 @@ mod sockets;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod worker;
 
 pub use ask::{Answer, OUTPUT_LIMIT, Question, ask};
 pub use attend::attend;

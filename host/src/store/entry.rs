@@ -213,10 +213,11 @@ impl Work {
         self.temporary.join(TREE)
     }
 
-    /// A directory for scratch files beside the result, owned by who runs the commands. Thrown
-    /// away when the result is published.
+    /// An empty directory for scratch files beside the result, owned by who runs the commands.
+    /// Asked for again, it is emptied; thrown away when the result is published.
     pub fn scratch(&self, owner: Option<Identity>) -> Result<PathBuf, StoreError> {
         let path = self.temporary.join("work");
+        tree::remove_tree(&path)?;
         tree::make_directory(&path)?;
         if let Some(owner) = owner {
             tree::ensure_reachable(&path, owner)?;
@@ -234,6 +235,21 @@ impl Work {
             tree::make_directory(parent)?;
         }
         fs::rename(&from, &to).map_err(|source| StoreError::io("move", from, source))
+    }
+
+    /// Moves a whole directory of the scratch directory in place of the result.
+    pub fn take_all(&self, directory: &Path) -> Result<(), StoreError> {
+        let metadata = fs::symlink_metadata(directory)
+            .map_err(|source| StoreError::io("find", directory, source))?;
+        if !metadata.is_dir() {
+            return Err(StoreError::Unsound {
+                path: directory.to_owned(),
+                reason: "is no directory".to_owned(),
+            });
+        }
+        tree::remove_tree(&self.tree())?;
+        fs::rename(directory, self.tree())
+            .map_err(|source| StoreError::io("move", directory, source))
     }
 
     /// Seals, syncs and publishes what is in [`Work::tree`]. Blocks while it syncs.

@@ -117,7 +117,7 @@ impl StoreError {
 }
 
 /// Whether an error means that the disk or the user's quota is full.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded

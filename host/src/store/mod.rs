@@ -37,12 +37,12 @@ pub use blob::{Blob, FileIdentity};
 pub use document::{read_document, write_document, write_file};
 pub use entry::{Begin, Entry, Manifest, Miss, Work};
 pub use error::StoreError;
-pub(crate) use error::{ensure_space, human_bytes, is_full};
+pub(crate) use error::{ensure_space, human_bytes};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
-pub(crate) use tree::size_of_tree;
 pub use tree::{digest_file, digest_tree, ensure_reachable, give_to, remove_tree, sync_tree};
+pub(crate) use tree::{make_directory, remove_named, seal, size_of_tree};
 
 use crate::config::paths::Home;
 

@@ -18,7 +18,7 @@ use super::{StoreError, key::hex};
 use crate::process::Identity;
 
 /// Creates a directory and its parents, readable for everybody: engines run as another user.
-pub(super) fn make_directory(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o755)
@@ -48,6 +48,20 @@ pub fn remove_tree(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Removes every file and directory of this name from a tree.
+pub(crate) fn remove_named(root: &Path, name: &str) -> Result<(), StoreError> {
+    let failed = |source| StoreError::io("read", root, source);
+    for entry in fs::read_dir(root).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name() == name {
+            remove_tree(&entry.path())?;
+        } else if entry.file_type().map_err(failed)?.is_dir() {
+            remove_named(&entry.path(), name)?;
+        }
+    }
+    Ok(())
+}
+
 fn open_directories(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
     for entry in fs::read_dir(path)? {
@@ -69,7 +83,7 @@ pub fn give_to(path: &Path, identity: Identity) -> Result<(), StoreError> {
 
 /// Checks and seals the files of a finished result: they are read-only, belong to this process's
 /// user, and no link leads out of `root`.
-pub(super) fn seal(root: &Path) -> Result<(), StoreError> {
+pub(crate) fn seal(root: &Path) -> Result<(), StoreError> {
     let me = (rustix::process::geteuid(), rustix::process::getegid());
     walk(root, &mut |path, metadata| {
         if metadata.is_symlink() {

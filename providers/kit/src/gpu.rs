@@ -22,12 +22,16 @@ pub enum Choice<'a> {
 /// aloud. `devices` are looked up by index or driver id and must exist.
 pub fn choose<'a>(pool: &Pool, gpus: &'a Gpus) -> Result<Choice<'a>, ProviderError> {
     if pool.gpu == GpuPolicy::Forbid {
-        return match pool.devices.first() {
-            Some(_) => Err(ProviderError::invalid(
-                "devices",
-                "`devices` names GPUs, but `gpu: forbid` allows none",
+        let fields = [
+            ("devices", pool.devices.is_empty()),
+            ("tensor_split", pool.tensor_split.is_empty()),
+        ];
+        return match fields.iter().find(|(_, empty)| !empty) {
+            Some((field, _)) => Err(ProviderError::invalid(
+                *field,
+                format!("`{field}` is about GPUs, but `gpu: forbid` allows none"),
             )
-            .hint("remove `devices`, or set `gpu: require`")),
+            .hint(format!("remove `{field}`, or set `gpu: require`"))),
             None => Ok(Choice::Processor { warning: None }),
         };
     }
@@ -76,12 +80,41 @@ pub fn unavailable(pool: &Pool, gpus: &Gpus) -> ProviderError {
 #[must_use]
 pub fn allow_processor(error: ProviderError, pool: &Pool) -> ProviderError {
     error.fix(
-        "or let it run on the processor where there is no GPU (`gpu: prefer` in the pool)",
+        "let it run on the processor where there is no GPU (`gpu: prefer` in the pool)",
         format!(
             "{{host}} provision --provider {} --pool {} --gpu prefer",
             pool.engine, pool.id
         ),
     )
+}
+
+/// Refuses a model that cannot fit, whatever else happens: its size is the least it takes.
+///
+/// Gives a warning where it would not fit beside what uses the GPUs now. Sizes that are not known
+/// (0) say nothing.
+pub fn check_room(
+    pool: &Pool,
+    gpus: &[&Gpu],
+    model_bytes: u64,
+) -> Result<Option<String>, ProviderError> {
+    let total: u64 = gpus.iter().map(|gpu| gpu.memory_total_bytes).sum();
+    let free: u64 = gpus.iter().map(|gpu| gpu.memory_free_bytes).sum();
+    let (needs, mib) = (model_bytes >> 20, |bytes: u64| bytes >> 20);
+    if total > 0 && model_bytes > total {
+        let message = format!(
+            "the model takes at least {needs} MiB, and the GPUs of pool `{}` have {} MiB",
+            pool.id,
+            mib(total)
+        );
+        return Err(ProviderError::unavailable(message)
+            .hint("use a smaller quantisation or more `devices`, or set `gpu: prefer`"));
+    }
+    Ok((total > 0 && model_bytes > free).then(|| {
+        format!(
+            "the model takes at least {needs} MiB, and {} MiB of GPU memory are free",
+            mib(free)
+        )
+    }))
 }
 
 fn finding(gpus: &Gpus) -> &'static str {
@@ -287,12 +320,39 @@ mod tests {
         let gpus = two();
         let forbidden = refusal(json!({ "gpu": "forbid", "devices": [0] }), &gpus);
         assert!(forbidden.message.contains("`devices`") && forbidden.message.contains("forbid"));
+        let share = refusal(json!({ "gpu": "forbid", "tensor_split": [1.0] }), &gpus);
+        assert_eq!(share.field.as_deref(), Some("tensor_split"));
         let split = refusal(json!({ "tensor_split": [3.0, 1.0, 1.0] }), &gpus);
         assert_eq!(
             split.message,
             "`tensor_split` has 3 shares, but 2 GPUs are used by `devices`"
         );
         assert!(choose(&pool(json!({ "tensor_split": [-1.0, 2.0] })), &gpus).is_err());
+    }
+
+    #[test]
+    fn a_model_larger_than_the_gpus_is_refused_before_the_start() {
+        let card = Gpu {
+            memory_total_bytes: 100 << 20,
+            memory_free_bytes: 50 << 20,
+            ..gpu(0, "nvidia")
+        };
+        let room = |mib: u64| check_room(&pool(json!({})), &[&card], mib << 20);
+        assert_eq!(room(50), Ok(None));
+        assert!(
+            room(51)
+                .unwrap()
+                .unwrap()
+                .ends_with("50 MiB of GPU memory are free")
+        );
+        assert_eq!(
+            room(101).unwrap_err().message,
+            "the model takes at least 101 MiB, and the GPUs of pool `chat` have 100 MiB"
+        );
+        assert_eq!(
+            check_room(&pool(json!({})), &[&gpu(0, "amd")], 1 << 40),
+            Ok(None)
+        );
     }
 
     #[test]

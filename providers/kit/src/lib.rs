@@ -1,10 +1,11 @@
 //! Pure helpers that every engine provider would otherwise rewrite.
 //!
 //! Each module answers one question from documents alone: which GPUs ([`gpu`]), which CUDA toolkit
-//! and host compiler ([`cuda`]), which tools and packages ([`tools`]), what a list of flags means
+//! and host compiler ([`cuda`]), how a cmake project is built ([`cmake`]), which tools and packages ([`tools`]), what a list of flags means
 //! ([`flags`]) and whether a program knows them ([`help`]), which environment ([`environment`]),
 //! what a model is called ([`model`]). What is particular to one engine stays in its provider.
 
+pub mod cmake;
 pub mod cuda;
 pub mod environment;
 pub mod flags;

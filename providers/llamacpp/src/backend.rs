@@ -1,18 +1,16 @@
 //! What computes: CUDA, HIP, Vulkan or the processor, and on which GPUs.
 
+use std::collections::BTreeMap;
+
+use crate::cmake::Given;
 use engine_provider_api::{Facts, Gpu, GpuPolicy, Pool, ProviderError, Toolkit};
 use engine_provider_kit::{
     cuda::{self, Cuda},
     gpu::{self, Choice},
 };
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use crate::cmake::Given;
 
 /// A compute back end of ggml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
     /// The processor.
     Cpu,
@@ -36,13 +34,13 @@ impl Backend {
         }
     }
 
-    /// The cmake option that switches it on.
-    pub(crate) fn switch(self) -> &'static str {
+    /// cmake options that switch it on: today's, then those of older releases.
+    pub(crate) fn switches(self) -> &'static [&'static str] {
         match self {
-            Self::Cpu => "GGML_CPU",
-            Self::Cuda => "GGML_CUDA",
-            Self::Hip => "GGML_HIP",
-            Self::Vulkan => "GGML_VULKAN",
+            Self::Cpu => &[],
+            Self::Cuda => &["GGML_CUDA", "LLAMA_CUBLAS", "LLAMA_CUDA"],
+            Self::Hip => &["GGML_HIP", "GGML_HIPBLAS", "LLAMA_HIPBLAS"],
+            Self::Vulkan => &["GGML_VULKAN", "LLAMA_VULKAN"],
         }
     }
 
@@ -76,24 +74,24 @@ impl<'a> Target<'a> {
         toolkit: None,
     };
 
-    /// Chooses from what the pool's options and its cmake flags ask for. Gives warnings beside it.
+    /// Chooses; what the cmake flags ask for narrows the choice. Gives warnings beside it.
     pub(crate) fn choose(
         pool: &Pool,
         facts: &'a Facts,
-        option: Option<Backend>,
         given: &Given,
     ) -> Result<(Self, Vec<String>), ProviderError> {
-        check_wishes(pool, option, given.wish)?;
-        let wish = option.or(given.wish);
-        if wish == Some(Backend::Cpu) {
-            return Ok((Self::CPU, Vec::new()));
+        if let (GpuPolicy::Forbid, Some((_, switch))) = (pool.gpu, &given.wish) {
+            let message = format!("`{}` contradicts `gpu: forbid`", switch.name);
+            let error = ProviderError::invalid(switch.field.clone(), message);
+            return Err(error.hint("remove one of the two"));
         }
         let gpus = match gpu::choose(pool, &facts.gpus)? {
             Choice::Gpus(gpus) => gpus,
             Choice::Processor { warning } => return Ok((Self::CPU, warning.into_iter().collect())),
         };
         let wanted = |backend: &Backend| {
-            wish.is_none_or(|wish| wish == *backend) && !given.off.contains(backend)
+            let wished = given.wish.as_ref().is_none_or(|(wish, _)| wish == backend);
+            wished && !given.off.contains(backend)
         };
         let mut refusals = Vec::new();
         for backend in candidates(&gpus[0].vendor).iter().copied().filter(wanted) {
@@ -106,7 +104,7 @@ impl<'a> Target<'a> {
         let first = refusals.next().unwrap_or_else(|| {
             let name = &gpus[0].name;
             ProviderError::unavailable(format!("no back end of llama.cpp is left for {name}"))
-                .because("`options.backend` or `cmake_flags` leave out all that serve it")
+                .because("`cmake_flags` leave out all that serve it")
         });
         let error = refusals.fold(first, |error, other| error.because(other.message));
         if pool.gpu == GpuPolicy::Require {
@@ -175,9 +173,21 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// What is recorded with the build, and part of its key.
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::from([("backend".to_owned(), self.backend.name().to_owned())]);
+        let cuda = self.cuda.as_ref().map(|cuda| &cuda.toolkit.version);
+        let version = cuda.or(self.toolkit.map(|toolkit| &toolkit.version));
+        labels.extend(version.map(|version| ("toolkit".to_owned(), version.clone())));
+        labels
+    }
+
     pub(crate) fn note(&self) -> String {
         let names: Vec<&str> = self.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-        let (names, change) = (names.join(", "), "`options.backend` chooses another");
+        let (names, change) = (
+            names.join(", "),
+            "`GGML_*` in `cmake_flags` chooses another",
+        );
         match (&self.cuda, self.toolkit) {
             (Some(cuda), _) => format!(
                 "back end cuda {} from {} with {} {} for {names}; {change}",
@@ -193,44 +203,6 @@ impl<'a> Target<'a> {
             ),
             (None, None) => "back end cpu; `gpu: require` asks for a GPU".to_owned(),
         }
-    }
-}
-
-/// Refuses wishes that contradict each other or the GPU policy.
-fn check_wishes(
-    pool: &Pool,
-    option: Option<Backend>,
-    switch: Option<Backend>,
-) -> Result<(), ProviderError> {
-    let invalid = |field: &str, message: String| {
-        Err(ProviderError::invalid(field, message).hint("remove one of the two"))
-    };
-    let on = |backend: Backend| format!("{}=ON", backend.switch());
-    match (option, switch) {
-        (Some(option), Some(switch)) if option != switch => invalid(
-            "options.backend",
-            format!(
-                "`options.backend: {}` contradicts `{}` in `cmake_flags`",
-                option.name(),
-                on(switch)
-            ),
-        ),
-        (Some(Backend::Cpu), _) if pool.gpu == GpuPolicy::Require => invalid(
-            "options.backend",
-            "`options.backend: cpu` contradicts `gpu: require`".to_owned(),
-        ),
-        (Some(option), _) if pool.gpu == GpuPolicy::Forbid && option != Backend::Cpu => invalid(
-            "options.backend",
-            format!(
-                "`options.backend: {}` contradicts `gpu: forbid`",
-                option.name()
-            ),
-        ),
-        (_, Some(switch)) if pool.gpu == GpuPolicy::Forbid => invalid(
-            "provisioning.source.build.cmake_flags",
-            format!("`{}` contradicts `gpu: forbid`", on(switch)),
-        ),
-        _ => Ok(()),
     }
 }
 

@@ -1,310 +1,31 @@
-//! The commands that build `llama-server`.
+//! How `llama-server` is configured.
 //!
-//! One static program, so that it can be moved; no download and no git during the build; relative
-//! paths, so that the compiler cache serves every directory and commit: the source is linked into
-//! the working directory as `src`, and `CCACHE_BASEDIR` is the working directory.
-//!
-//! `GGML_NATIVE` stays on: what is built here runs here, and the processor's features are part of
-//! the key. OpenMP is off: its threads spin, which on a busy machine stops everything.
+//! One static program, so that it can be moved; no download during the build, and no git, whose
+//! abbreviated commits differ between mirrors. `GGML_NATIVE` stays on: what is built here runs here,
+//! and the processor's features are part of the key. OpenMP is off: its threads spin, which on a
+//! busy machine stops everything.
 
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    Attempt, BuildStep, Command, Compiler, Narration, Pool, Progress, ProviderError, RequireTools,
-    Template, When,
+    BuildStep, Compiler, Facts, Pool, ProviderError, RequireTools, Template,
 };
-use engine_provider_kit::tools::requirement;
+use engine_provider_kit::cmake::{Definition, Project, Settings, Variant, escaped};
 
-use crate::{Backend, CLONE, Decision};
-
-/// What an operator gave in `provisioning.source.build`.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Given {
-    flags: Vec<String>,
-    generator: Option<String>,
-    cache_directory: Option<String>,
-    /// Back end that the flags switch on.
-    pub wish: Option<Backend>,
-    /// Back ends that they switch off.
-    pub off: Vec<Backend>,
-    pub notes: Vec<String>,
-}
+use crate::{CLONE, backend::Backend, backend::Target, source::Source};
 
 /// cmake variables that the rest of the plan relies on.
 const MANAGED: &[&str] = &[
     "BUILD_SHARED_LIBS",
+    "CMAKE_RUNTIME_OUTPUT_DIRECTORY",
     "GGML_BACKEND_DL",
+    "GIT_EXE",
     "LLAMA_BUILD_SERVER",
     "LLAMA_BUILD_UI",
     "LLAMA_USE_PREBUILT_UI",
-    "CMAKE_RUNTIME_OUTPUT_DIRECTORY",
 ];
 
-/// Names that older releases had for the switches of back ends.
-const FORMER: &[(&str, Backend)] = &[
-    ("LLAMA_CUBLAS", Backend::Cuda),
-    ("LLAMA_CUDA", Backend::Cuda),
-    ("LLAMA_HIPBLAS", Backend::Hip),
-    ("GGML_HIPBLAS", Backend::Hip),
-    ("LLAMA_VULKAN", Backend::Vulkan),
-];
-
-impl Given {
-    pub(crate) fn read(pool: &Pool) -> Result<Self, ProviderError> {
-        let source = pool.provisioning.source.clone().unwrap_or_default();
-        let mut given = Self {
-            generator: source.build.generator,
-            cache_directory: source.build.cache_dir,
-            ..Self::default()
-        };
-        let known = |generator: &str| ["Ninja", "Unix Makefiles"].contains(&generator);
-        if let Some(other) = given.generator.as_deref().filter(|name| !known(name)) {
-            let message = format!("generator `{other}` is not supported");
-            return Err(
-                ProviderError::invalid("provisioning.source.build.generator", message)
-                    .hint("set `Ninja` or `Unix Makefiles`"),
-            );
-        }
-        for (index, flag) in source.build.cmake_flags.iter().enumerate() {
-            let field = format!("provisioning.source.build.cmake_flags[{index}]");
-            given.add(field, flag)?;
-        }
-        Ok(given)
-    }
-
-    fn add(&mut self, field: String, flag: &str) -> Result<(), ProviderError> {
-        let (name, value) = definition(flag).ok_or_else(|| {
-            ProviderError::invalid(&field, format!("`{flag}` defines no cmake variable"))
-                .hint("write `-DNAME=VALUE`")
-        })?;
-        if MANAGED.contains(&name) {
-            let message = format!("`{name}` is set by the provider: one static program is built");
-            return Err(ProviderError::invalid(field, message).hint("remove it"));
-        }
-        let former = FORMER.iter().find(|(former, _)| *former == name);
-        let current = Backend::GPU
-            .into_iter()
-            .find(|backend| backend.switch() == name);
-        let Some(backend) = former.map(|(_, backend)| *backend).or(current) else {
-            self.flags.push(flag.to_owned());
-            return Ok(());
-        };
-        if former.is_some() {
-            let note = format!(
-                "`{name}` is called `{}` now and was read as that",
-                backend.switch()
-            );
-            self.notes.push(note);
-        }
-        if !is_on(value) {
-            self.off.push(backend);
-        } else if self.wish.is_some_and(|other| other != backend) {
-            return Err(
-                ProviderError::invalid(field, "two back ends are switched on")
-                    .hint("keep one of them"),
-            );
-        } else {
-            self.wish = Some(backend);
-        }
-        Ok(())
-    }
-
-    fn value(&self, name: &str) -> Option<&str> {
-        let defined = |flag: &String| definition(flag).is_some_and(|(other, _)| other == name);
-        let flag = self.flags.iter().rfind(|flag| defined(flag))?;
-        definition(flag).map(|(_, value)| value)
-    }
-}
-
-/// `-DNAME:TYPE=VALUE` as name and value.
-fn definition(flag: &str) -> Option<(&str, &str)> {
-    let (name, value) = flag.strip_prefix("-D")?.split_once('=')?;
-    Some((name.split(':').next().unwrap_or(name), value))
-}
-
-fn is_on(value: &str) -> bool {
-    ["ON", "1", "TRUE", "YES", "Y"].contains(&value.to_ascii_uppercase().as_str())
-}
-
-/// Tools without which the build fails.
-pub(crate) fn tools(decision: &Decision) -> RequireTools {
-    let minimum = match decision.target.backend {
-        Backend::Hip => "3.21",
-        _ => "3.18",
-    };
-    let driver = if ninja(decision) { "ninja" } else { "make" };
-    let mut tools = vec![
-        requirement("git", "obtaining the source", "2.20"),
-        requirement("cmake", "configuring the build", minimum),
-        requirement(driver, "running the build", ""),
-        requirement("cc", "compiling C", ""),
-        requirement("cxx", "compiling C++", ""),
-    ];
-    if ccache(decision) {
-        tools.push(requirement("ccache", "compiling nothing twice", "4.0"));
-    }
-    RequireTools { tools }
-}
-
-/// Ninja where it is asked for or found, and where nothing is found, since it is the smaller one.
-fn ninja(decision: &Decision) -> bool {
-    match &decision.cmake.generator {
-        Some(generator) => generator == "Ninja",
-        None => decision.facts.tool("ninja").is_some() || decision.facts.tool("make").is_none(),
-    }
-}
-
-fn ccache(decision: &Decision) -> bool {
-    decision.facts.tool("ccache").is_some() || decision.cmake.cache_directory.is_some()
-}
-
-/// The build step.
-pub(crate) fn build(decision: &Decision) -> BuildStep {
-    let attempts = toolchains(decision)
-        .into_iter()
-        .enumerate()
-        .map(|(number, toolchain)| attempt(decision, toolchain, number > 0))
-        .collect();
-    BuildStep {
-        attempts,
-        outputs: vec!["bin/llama-server".to_owned()],
-        network: Vec::new(),
-        native: decision.cmake.value("GGML_NATIVE").is_none_or(is_on),
-        labels: labels(decision),
-    }
-}
-
-fn labels(decision: &Decision) -> BTreeMap<String, String> {
-    let target = &decision.target;
-    let mut labels = BTreeMap::from([("backend".to_owned(), target.backend.name().to_owned())]);
-    if let Some(cuda) = &target.cuda {
-        labels.insert("cuda".to_owned(), cuda.toolkit.version.clone());
-    }
-    if let Some(toolkit) = target.toolkit {
-        labels.insert("toolkit".to_owned(), toolkit.version.clone());
-    }
-    labels
-}
-
-/// Compilers for one attempt.
-struct Toolchain<'a> {
-    title: String,
-    compiler: Option<&'a Compiler>,
-}
-
-/// Most attempts made; each costs a configure run and part of a build.
-const ATTEMPTS: usize = 3;
-
-/// Logs that another compiler can help against; a full disk or missing memory is none.
-const COMPILER_AT_FAULT: &str = "unsupported (GNU|clang) version|unsupported Microsoft|\
-    is not able to compile a simple test program|compiler identification is unknown|\
-    Failed to (detect|find) .*(CUDA|nvcc|architecture)|No CMAKE_CUDA_COMPILER could be found|\
-    nvcc fatal|internal compiler error|unrecognized (command-line|command line) option|\
-    parameter packs not expanded|error: identifier \"_|error: .*__builtin_|is not supported by gcc";
-
-fn toolchains<'a>(decision: &Decision<'a>) -> Vec<Toolchain<'a>> {
-    if let Some(cuda) = &decision.target.cuda {
-        let with = |compiler: &&'a Compiler| Toolchain {
-            title: format!("with {} {} for CUDA", compiler.family, compiler.version),
-            compiler: Some(*compiler),
-        };
-        return cuda.hosts.iter().take(ATTEMPTS).map(with).collect();
-    }
-    let usual = decision.facts.tool("cc");
-    let other = |compiler: &&Compiler| {
-        usual.is_some_and(|cc| cc.path != compiler.c && cc.version != compiler.version)
-    };
-    let first = Toolchain {
-        title: "with the system's compiler".to_owned(),
-        compiler: None,
-    };
-    let others = decision.facts.compilers.iter().filter(other);
-    let others = others.map(|compiler| Toolchain {
-        title: format!("with {} {}", compiler.family, compiler.version),
-        compiler: Some(compiler),
-    });
-    std::iter::once(first)
-        .chain(others)
-        .take(ATTEMPTS)
-        .collect()
-}
-
-fn attempt(decision: &Decision, toolchain: Toolchain, again: bool) -> Attempt {
-    let arguments = configure(decision, toolchain.compiler);
-    let env = environment(decision);
-    let cmake = |id: &str, args: Vec<Template>, start: &str| Command {
-        id: id.to_owned(),
-        program: "{tool.cmake}".into(),
-        args,
-        env: env.clone(),
-        directory: None,
-        progress: None,
-        narration: Narration {
-            start: start.to_owned(),
-            retry: "cmake-retry".to_owned(),
-            failed: "cmake-failed".to_owned(),
-        },
-    };
-    let link = ["-E", "create_symlink", &format!("{{{CLONE}.path}}"), "src"];
-    let build = [
-        "--build",
-        ".",
-        "--target",
-        "llama-server",
-        "--parallel",
-        "{jobs}",
-    ];
-    let templates = |args: &[&str]| args.iter().map(|&text| text.into()).collect();
-    let progress = if ninja(decision) {
-        Progress::Counter
-    } else {
-        Progress::Percent
-    };
-    Attempt {
-        title: toolchain.title,
-        when: again.then(|| When {
-            log: Some(COMPILER_AT_FAULT.to_owned()),
-            ..When::default()
-        }),
-        commands: vec![
-            cmake("link-source", templates(&link), ""),
-            cmake("cmake-configure", arguments, "cmake-configure"),
-            Command {
-                progress: Some(progress),
-                ..cmake("cmake-build", templates(&build), "cmake-build")
-            },
-        ],
-    }
-}
-
-fn configure(decision: &Decision, compiler: Option<&Compiler>) -> Vec<Template> {
-    let mut args: Vec<String> = ["-S", "src", "-B", ".", "-G"].map(str::to_owned).to_vec();
-    if ninja(decision) {
-        args.extend(["Ninja", "-DCMAKE_MAKE_PROGRAM={tool.ninja}"].map(str::to_owned));
-    } else {
-        args.push("Unix Makefiles".to_owned());
-        args.push("-DCMAKE_MAKE_PROGRAM={tool.make}".to_owned());
-    }
-    args.extend(FIXED.iter().map(|&text| text.to_owned()));
-    let commit = decision.source.short_commit();
-    args.extend(commit.map(|commit| format!("-DLLAMA_BUILD_COMMIT={commit}")));
-    args.extend(backend_arguments(decision, compiler));
-    if ccache(decision) {
-        for language in languages(decision.target.backend) {
-            args.push(format!(
-                "-DCMAKE_{language}_COMPILER_LAUNCHER={{tool.ccache}}"
-            ));
-        }
-    }
-    let given = decision
-        .cmake
-        .flags
-        .iter()
-        .map(|flag| Template::literal(flag));
-    args.into_iter().map(Template::new).chain(given).collect()
-}
-
-/// The same for every build. `GIT_EXE` empty: a commit abbreviated by git differs between mirrors.
+/// The same for every build.
 const FIXED: &[&str] = &[
     "-DCMAKE_BUILD_TYPE=Release",
     "-DBUILD_SHARED_LIBS=OFF",
@@ -323,65 +44,194 @@ const FIXED: &[&str] = &[
     "-DCMAKE_CXX_FLAGS=-ffile-prefix-map={work}=.",
 ];
 
-fn languages(backend: Backend) -> &'static [&'static str] {
-    match backend {
-        Backend::Cuda => &["C", "CXX", "CUDA"],
-        Backend::Hip => &["C", "CXX", "HIP"],
-        Backend::Cpu | Backend::Vulkan => &["C", "CXX"],
+/// Logs that another compiler can help against; a full disk or missing memory is none.
+const COMPILER_AT_FAULT: &str = "unsupported (GNU|clang) version|compiler identification is unknown|\
+    is not able to compile a simple test program|No CMAKE_CUDA_COMPILER could be found|\
+    Failed to (detect|find) .*(CUDA|nvcc|architecture)|nvcc fatal|internal compiler error|\
+    unrecognized (command-line|command line) option|parameter packs not expanded";
+
+/// Most attempts made; each costs a configure run and part of a build.
+const ATTEMPTS: usize = 3;
+
+/// What the operator's cmake flags say about the back end; the rest of them is passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    settings: Settings,
+    /// The back end they switch on, and where.
+    pub wish: Option<(Backend, Definition)>,
+    /// Back ends that they switch off.
+    pub off: Vec<Backend>,
+    pub notes: Vec<String>,
+}
+
+impl Given {
+    pub(crate) fn read(pool: &Pool) -> Result<Self, ProviderError> {
+        let mut given = Self {
+            settings: Settings::read(pool, MANAGED)?,
+            ..Self::default()
+        };
+        for backend in Backend::GPU {
+            for name in backend.switches() {
+                while let Some(switch) = given.settings.take(name) {
+                    given.switch(backend, switch)?;
+                }
+            }
+        }
+        Ok(given)
+    }
+
+    fn switch(&mut self, backend: Backend, switch: Definition) -> Result<(), ProviderError> {
+        let current = backend.switches()[0];
+        if switch.name != current {
+            let note = format!(
+                "`{}` is called `{current}` now and was read as that",
+                switch.name
+            );
+            self.notes.push(note);
+        }
+        match &self.wish {
+            _ if !switch.is_on() => self.off.push(backend),
+            Some((other, _)) if *other != backend => {
+                let message = format!("`{}` is a second back end", switch.name);
+                return Err(ProviderError::invalid(switch.field, message).hint("keep one of them"));
+            }
+            _ => self.wish = Some((backend, switch)),
+        }
+        Ok(())
     }
 }
 
-fn backend_arguments(decision: &Decision, compiler: Option<&Compiler>) -> Vec<String> {
-    let target = &decision.target;
-    let mut args = Vec::new();
-    if target.backend != Backend::Cpu {
-        args.push(format!("-D{}=ON", target.backend.switch()));
-    }
-    let path = |text: &str| Template::literal(text).as_str().to_owned();
-    let (c, cxx) = match (&target.cuda, compiler) {
-        (None, Some(compiler)) => (path(&compiler.c), path(&compiler.cxx)),
-        _ => ("{tool.cc}".to_owned(), "{tool.cxx}".to_owned()),
-    };
-    args.push(format!("-DCMAKE_C_COMPILER={c}"));
-    args.push(format!("-DCMAKE_CXX_COMPILER={cxx}"));
-    if let Some(cuda) = &target.cuda {
-        let root = path(&cuda.toolkit.root);
-        args.push(format!("-DCUDAToolkit_ROOT={root}"));
-        args.push(format!(
-            "-DCMAKE_CUDA_COMPILER={}",
-            path(&cuda.toolkit.nvcc)
-        ));
-        args.push(format!("-DCMAKE_CUDA_ARCHITECTURES={}", cuda.architectures));
-        let host = compiler.map_or_else(String::new, |compiler| path(&compiler.cxx));
-        args.push(format!("-DCMAKE_CUDA_HOST_COMPILER={host}"));
-        args.push("-DCMAKE_CUDA_FLAGS=-Xcompiler=-ffile-prefix-map={work}=.".to_owned());
-        args.push(format!("-DCMAKE_BUILD_RPATH={root}/lib64"));
-        // Found or not found by chance, it would change the bytes and not the key.
-        args.push("-DGGML_CUDA_NCCL=OFF".to_owned());
-    } else if let Some(toolkit) = target.toolkit {
-        let root = path(&toolkit.root);
-        args.push(format!("-DCMAKE_PREFIX_PATH={root}"));
-        if target.backend == Backend::Hip {
-            args.push(format!("-DCMAKE_HIP_COMPILER={root}/llvm/bin/clang++"));
-            args.push(format!("-DCMAKE_BUILD_RPATH={root}/lib"));
+/// Everything that decides how the program is built.
+#[derive(Clone, Copy)]
+pub(crate) struct Recipe<'a> {
+    pub given: &'a Given,
+    pub facts: &'a Facts,
+    pub source: &'a Source,
+    pub target: &'a Target<'a>,
+}
+
+impl<'a> Recipe<'a> {
+    fn project(self) -> Project<'a> {
+        Project {
+            settings: &self.given.settings,
+            facts: self.facts,
+            source_step: CLONE,
+            target: "llama-server",
+            languages: match self.target.backend {
+                Backend::Cuda => &["C", "CXX", "CUDA"],
+                Backend::Hip => &["C", "CXX", "HIP"],
+                Backend::Cpu | Backend::Vulkan => &["C", "CXX"],
+            },
         }
     }
-    args
-}
 
-fn environment(decision: &Decision) -> BTreeMap<String, Template> {
-    let mut environment = BTreeMap::new();
-    let mut set = |name: &str, value: Template| environment.insert(name.to_owned(), value);
-    if ccache(decision) {
-        let directory = decision.cmake.cache_directory.as_deref();
-        let directory = directory.map_or("{cache.ccache}".into(), Template::literal);
-        set("CCACHE_DIR", directory);
-        set("CCACHE_BASEDIR", "{work}".into());
-        set("CCACHE_NOHASHDIR", "1".into());
+    pub(crate) fn tools(self) -> RequireTools {
+        let hip = self.target.backend == Backend::Hip;
+        self.project().tools(if hip { "3.21" } else { "3.18" })
     }
-    if let (Backend::Hip, Some(rocm)) = (decision.target.backend, decision.target.toolkit) {
-        set("ROCM_PATH", Template::literal(&rocm.root));
-        set("HIP_PATH", Template::literal(&rocm.root));
+
+    pub(crate) fn build(self) -> BuildStep {
+        let native = self.given.settings.get("GGML_NATIVE");
+        let attempts =
+            self.project()
+                .attempts(self.variants(), &self.environment(), COMPILER_AT_FAULT);
+        BuildStep {
+            attempts,
+            outputs: vec!["bin/llama-server".to_owned()],
+            network: Vec::new(),
+            native: native.is_none_or(Definition::is_on),
+            labels: self.target.labels(),
+        }
     }
-    environment
+
+    /// One variant per compiler: those CUDA accepts, else the system's own and then any other.
+    fn variants(self) -> Vec<Variant> {
+        let with = |compiler: &Compiler, purpose: &str| Variant {
+            title: format!("with {} {}{purpose}", compiler.family, compiler.version),
+            arguments: self.arguments(Some(compiler)),
+        };
+        if let Some(cuda) = &self.target.cuda {
+            let hosts = cuda.hosts.iter().take(ATTEMPTS);
+            return hosts.map(|compiler| with(compiler, " for CUDA")).collect();
+        }
+        let usual = self.facts.tool("cc");
+        let other = |compiler: &&Compiler| {
+            usual.is_some_and(|cc| cc.path != compiler.c && cc.version != compiler.version)
+        };
+        let first = Variant {
+            title: "with the system's compiler".to_owned(),
+            arguments: self.arguments(None),
+        };
+        let others = self.facts.compilers.iter().filter(other);
+        let others = others.map(|compiler| with(compiler, ""));
+        std::iter::once(first)
+            .chain(others)
+            .take(ATTEMPTS)
+            .collect()
+    }
+
+    fn arguments(self, compiler: Option<&Compiler>) -> Vec<String> {
+        let mut args: Vec<String> = FIXED.iter().map(|&text| text.to_owned()).collect();
+        let commit = self.source.short_commit();
+        args.extend(commit.map(|commit| format!("-DLLAMA_BUILD_COMMIT={commit}")));
+        let (c, cxx) = match compiler {
+            Some(compiler) if self.target.cuda.is_none() => {
+                (escaped(&compiler.c), escaped(&compiler.cxx))
+            }
+            _ => ("{tool.cc}".to_owned(), "{tool.cxx}".to_owned()),
+        };
+        args.push(format!("-DCMAKE_C_COMPILER={c}"));
+        args.push(format!("-DCMAKE_CXX_COMPILER={cxx}"));
+        if let Some(switch) = self.target.backend.switches().first() {
+            args.push(format!("-D{switch}=ON"));
+        }
+        match (&self.target.cuda, self.target.toolkit) {
+            (Some(_), _) => args.extend(self.cuda(compiler)),
+            (None, Some(toolkit)) => {
+                let root = escaped(&toolkit.root);
+                args.push(format!("-DCMAKE_PREFIX_PATH={root}"));
+                args.push(format!("-DCMAKE_BUILD_RPATH={root}/lib"));
+            }
+            (None, None) => {}
+        }
+        args
+    }
+
+    /// The CUDA hints, which every attempt keeps: a toolkit off `PATH` is found by them alone.
+    fn cuda(self, host: Option<&Compiler>) -> Vec<String> {
+        let Some(cuda) = &self.target.cuda else {
+            return Vec::new();
+        };
+        let root = escaped(&cuda.toolkit.root);
+        let host = host.map(|host| format!("-DCMAKE_CUDA_HOST_COMPILER={}", escaped(&host.cxx)));
+        let mut args = vec![
+            format!("-DCUDAToolkit_ROOT={root}"),
+            format!("-DCMAKE_CUDA_COMPILER={}", escaped(&cuda.toolkit.nvcc)),
+            format!("-DCMAKE_CUDA_ARCHITECTURES={}", cuda.architectures),
+            "-DCMAKE_CUDA_FLAGS=-Xcompiler=-ffile-prefix-map={work}=.".to_owned(),
+            format!("-DCMAKE_BUILD_RPATH={root}/lib64"),
+            // Found or not found by chance, it would change the bytes and not the key.
+            "-DGGML_CUDA_NCCL=OFF".to_owned(),
+        ];
+        args.extend(host);
+        args
+    }
+
+    fn environment(self) -> BTreeMap<String, Template> {
+        let rocm = self
+            .target
+            .toolkit
+            .filter(|_| self.target.backend == Backend::Hip);
+        let Some(rocm) = rocm else {
+            return BTreeMap::new();
+        };
+        let clang = format!("{}/llvm/bin/clang++", rocm.root);
+        [
+            ("ROCM_PATH", &rocm.root),
+            ("HIP_PATH", &rocm.root),
+            ("HIPCXX", &clang),
+        ]
+        .map(|(name, value)| (name.to_owned(), Template::literal(value)))
+        .into()
+    }
 }

@@ -39,7 +39,7 @@ const REMOVE: &str = "remove it";
 const TLS: &str = "put a proxy that speaks TLS before the engine";
 
 /// Flags that belong to pool fields or would blind the host.
-const MANAGED: &[Refusal] = &[
+pub(crate) const MANAGED: &[Refusal] = &[
     managed("--host", "remove it: the host chooses the address"),
     managed("--port", "set `provisioning.ports` instead"),
     managed(
@@ -86,7 +86,7 @@ const OFF_GPU: &str = "keeps something outside GPU memory, which `gpu: require` 
 const PREFER: &str = "remove it, or set `gpu: prefer`";
 
 /// Flags that put weights, caches or work outside GPU memory.
-const OFF_GPU_FLAGS: &[Refusal] = &[
+pub(crate) const OFF_GPU_FLAGS: &[Refusal] = &[
     refused("--cpu-moe", OFF_GPU, PREFER),
     refused("--n-cpu-moe", OFF_GPU, PREFER),
     refused("--n-cpu-ffn", OFF_GPU, PREFER),
@@ -116,10 +116,10 @@ const OFF_GPU_FLAGS: &[Refusal] = &[
 ];
 
 /// Tells whether a value puts something outside GPU memory.
-type Judge = fn(&str) -> bool;
+pub(crate) type Judge = fn(&str) -> bool;
 
 /// Flags whose value decides whether they put something outside GPU memory.
-const OFF_GPU_VALUES: &[(&str, Judge)] = &[
+pub(crate) const OFF_GPU_VALUES: &[(&str, Judge)] = &[
     ("--override-tensor", names_cpu),
     ("--override-tensor-draft", names_cpu),
     ("--device-draft", |value| value == "none"),

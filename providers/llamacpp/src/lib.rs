@@ -6,14 +6,18 @@
 //! | [`backend`] | CUDA, HIP, Vulkan or the processor, on which GPUs |
 //! | [`cmake`] | the commands that build it, and what to try when they fail |
 //! | [`flags`] | what an operator may pass, under which name |
+//! | [`own`] | what the provider passes |
+//! | [`built`] | what was really built |
 //! | [`run`] | the command line, environment and probes of the engine |
 //! | [`diagnoses`] | what its last words mean |
 
 mod backend;
+mod built;
 mod cmake;
 mod diagnoses;
 mod flags;
 mod options;
+mod own;
 mod run;
 mod source;
 
@@ -27,8 +31,8 @@ use engine_provider_api::{
 use engine_provider_kit::{flags::Flag, tools};
 
 use crate::{
-    backend::{Backend, Target},
-    cmake::Given,
+    backend::Target,
+    cmake::{Given, Recipe},
     options::Options,
     source::Source,
 };
@@ -69,18 +73,17 @@ impl EngineProvisioner for LlamaCpp {
 
     fn plan(&self, request: &PlanRequest) -> Result<Plan, ProviderError> {
         let decision = Decision::take(&request.pool, &request.facts, request.mode)?;
-        let build = cmake::build(&decision);
+        let recipe = decision.recipe();
+        let build = recipe.build();
         let requires = match build.attempts.len() {
             1 => Vec::new(),
             _ => vec!["build.attempts".to_owned()],
         };
+        let checkout = decision.source.checkout(&request.facts);
         let steps = vec![
-            step(PREFLIGHT, Act::RequireTools(cmake::tools(&decision))),
-            step(
-                CLONE,
-                Act::Checkout(decision.source.checkout(&request.facts)),
-            ),
-            after(PREFLIGHT, step(BUILD, Act::Build(build))),
+            step(PREFLIGHT, Act::RequireTools(recipe.tools())),
+            after(PREFLIGHT, step(CLONE, Act::Checkout(checkout))),
+            step(BUILD, Act::Build(build)),
             step(VERSION, observe("--version", false)),
             step(HELP, observe("--help", false)),
             step(DEVICES, observe("--list-devices", true)),
@@ -131,7 +134,7 @@ impl<'a> Decision<'a> {
         let cmake = Given::read(pool)?;
         let flags = flags::given(pool, source.pinned())?;
         let environment = flags::environment(pool)?;
-        let (target, warnings) = Target::choose(pool, facts, options.backend, &cmake)?;
+        let (target, warnings) = Target::choose(pool, facts, &cmake)?;
         let mut decision = Self {
             pool,
             facts,
@@ -154,9 +157,22 @@ impl<'a> Decision<'a> {
         self.notes.push(self.target.note());
         self.notes.extend(self.source.note());
         self.notes.append(&mut self.cmake.notes);
-        if self.target.gpus.is_empty() && flags::asks_for_gpu(&self.flags) {
-            let warning = "flags that place layers on GPUs have no effect on the processor";
+        let placed = !self.pool.devices.is_empty()
+            || !self.pool.tensor_split.is_empty()
+            || flags::asks_for_gpu(&self.flags);
+        if self.target.gpus.is_empty() && placed {
+            let warning = "`devices`, `tensor_split` and flags that place layers on GPUs have no \
+                           effect on the processor";
             self.warnings.push(warning.to_owned());
+        }
+    }
+
+    fn recipe(&self) -> Recipe<'_> {
+        Recipe {
+            given: &self.cmake,
+            facts: self.facts,
+            source: &self.source,
+            target: &self.target,
         }
     }
 

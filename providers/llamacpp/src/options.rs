@@ -4,8 +4,6 @@ use engine_provider_api::{Pool, ProviderError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::backend::Backend;
-
 /// Settings that only llama.cpp has.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -16,8 +14,6 @@ pub(crate) struct Options {
     /// counted as one core on x86.
     #[schemars(range(min = 1))]
     pub threads: Option<u32>,
-    /// What computes. Default: what fits the GPUs and the toolkits of this machine.
-    pub backend: Option<Backend>,
 }
 
 impl Default for Options {
@@ -25,7 +21,6 @@ impl Default for Options {
         Self {
             seed: 42,
             threads: None,
-            backend: None,
         }
     }
 }

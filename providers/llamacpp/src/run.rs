@@ -3,24 +3,23 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    DrainProbe, ErrorCode, GpuEvidence, Launch, Model, Output, PrepareRequest, PreparedEngine,
-    Probes, ProcessLaunch, Profile, ProviderError, ReadinessProbe, Resources, Stop, Template,
-    VersionProbe,
+    DrainProbe, GpuEvidence, Launch, Model, PrepareRequest, PreparedEngine, Probes, ProcessLaunch,
+    Profile, ProviderError, ReadinessProbe, Resources, Stop, Template, VersionProbe,
 };
 use engine_provider_kit::{
     flags::{self, Flag},
-    help::Help,
+    gpu,
     model::public_name,
 };
 
 use crate::{
-    BUILD, Backend, CLONE, DEVICES, Decision, HELP, MODEL, VERSION, diagnoses, flags::KNOWN,
+    BUILD, CLONE, DEVICES, Decision, MODEL, VERSION,
+    built::{Built, text},
+    diagnoses,
+    own::{SLOTS, all_flags},
 };
 
 const LATER: &str = "(known after build)";
-/// Slots of profile `throughput`; llama-server's own choice where it is left to choose.
-const SLOTS: u32 = 4;
-
 pub(crate) fn program() -> Template {
     format!("{{{BUILD}.path}}/bin/llama-server").into()
 }
@@ -44,6 +43,7 @@ pub(crate) fn prepare(
 ) -> Result<PreparedEngine, ProviderError> {
     let built = Built::observe(decision, request)?;
     let mut warnings = decision.warnings.clone();
+    warnings.extend(built.shortfall(decision));
     let flags = all_flags(decision, &built, &mut warnings)?;
     let slots_total = slots(&flags)?;
     if decision.pool.profile == Profile::Deterministic && slots_total > 1 {
@@ -92,203 +92,6 @@ pub(crate) fn prepare(
     })
 }
 
-/// What is known of the program that was built; before the build, what is planned.
-struct Built {
-    help: Option<Help>,
-    /// `<commit, 12 digits>-<back end>`, once it has been observed.
-    version: Option<String>,
-    on_gpu: bool,
-}
-
-impl Built {
-    fn observe(decision: &Decision, request: &PrepareRequest) -> Result<Self, ProviderError> {
-        let help = request
-            .output(HELP)
-            .map(text)
-            .map(|text| Help::parse(&text));
-        let planned = !decision.target.gpus.is_empty();
-        let Some(devices) = request.output(DEVICES) else {
-            return Ok(Self {
-                help,
-                version: None,
-                on_gpu: planned,
-            });
-        };
-        let prefix = decision.target.backend.device_prefix();
-        let seen = listed(devices, prefix);
-        let on_gpu = planned && seen >= decision.target.gpus.len();
-        if planned && !on_gpu && decision.requires_gpu() {
-            return Err(too_few_devices(decision, seen, devices));
-        }
-        let version = match request.output(VERSION) {
-            Some(output) => Some(version(decision, request, output, on_gpu)?),
-            None => None,
-        };
-        Ok(Self {
-            help,
-            version,
-            on_gpu,
-        })
-    }
-}
-
-/// Devices with this prefix in the output of `--list-devices`, one line each: `  CUDA0: NAME (…)`.
-fn listed(output: &Output, prefix: &str) -> usize {
-    let number = |line: &str| {
-        let (name, _) = line.trim_start().split_once(':')?;
-        name.strip_prefix(prefix)?.parse::<u32>().ok()
-    };
-    output.stdout.lines().filter_map(number).count()
-}
-
-fn too_few_devices(decision: &Decision, seen: usize, output: &Output) -> ProviderError {
-    let message = format!(
-        "the llama-server that was built for {} sees {seen} of the {} GPUs that pool `{}` requires",
-        decision.target.backend.name(),
-        decision.target.gpus.len(),
-        decision.pool.id,
-    );
-    let error = ProviderError::unavailable(message);
-    let lines = output.stdout.lines().chain(output.stderr.lines());
-    let said = lines.filter(|line| !line.trim().is_empty()).take(8);
-    let error = said.fold(error, |error, line| error.because(line.trim()));
-    let error = error.hint("check that the user engines run as may open the GPU's device files");
-    engine_provider_kit::gpu::allow_processor(error, decision.pool)
-}
-
-/// The version from what was observed. A program that names another commit than the one checked
-/// out is refused: something else was built.
-fn version(
-    decision: &Decision,
-    request: &PrepareRequest,
-    output: &Output,
-    on_gpu: bool,
-) -> Result<String, ProviderError> {
-    let said = text(output);
-    let said = said.split_once("commit ").map_or("", |(_, rest)| rest);
-    let said = said.split([')', ' ', '\n']).next().unwrap_or_default();
-    let checked_out = request
-        .artifact(CLONE)
-        .and_then(|clone| clone.commit.as_deref());
-    let commit = checked_out
-        .or(decision.source.short_commit())
-        .unwrap_or(said);
-    let known = said.len() >= 7 && said.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if known && !commit.starts_with(said) {
-        let message =
-            format!("llama-server says it is commit {said}, but {commit} was checked out");
-        return Err(ProviderError::new(ErrorCode::Internal, message));
-    }
-    let backend = if on_gpu {
-        decision.target.backend
-    } else {
-        Backend::Cpu
-    };
-    Ok(format!(
-        "{}-{}",
-        &commit[..commit.len().min(12)],
-        backend.name()
-    ))
-}
-
-fn text(output: &Output) -> String {
-    format!("{}\n{}", output.stdout, output.stderr)
-}
-
-/// The provider's flags, and the operator's in the place of those they replace.
-fn all_flags(
-    decision: &Decision,
-    built: &Built,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<Flag>, ProviderError> {
-    let mut own = own_flags(decision, built.on_gpu);
-    if let Some(help) = &built.help {
-        flags::check(&decision.flags, help, "the llama-server that was built")?;
-        own.retain(|flag| {
-            let known = help.entry(&flag.name).is_some();
-            if !known {
-                warnings.push(format!(
-                    "this llama-server has no `{}`: left out",
-                    flag.name
-                ));
-            }
-            known
-        });
-    }
-    Ok(flags::override_with(own, &decision.flags, &KNOWN))
-}
-
-fn own_flags(decision: &Decision, on_gpu: bool) -> Vec<Flag> {
-    let pool = decision.pool;
-    let switch = |name: &str| Flag::own::<&str>(name, []);
-    let mut flags = match pool.profile {
-        Profile::Deterministic => vec![
-            Flag::own("--parallel", ["1"]),
-            switch("--no-cont-batching"),
-            switch("--no-cache-prompt"),
-        ],
-        Profile::Throughput => vec![
-            Flag::own("--parallel", [SLOTS.to_string()]),
-            switch("--kv-unified"),
-            switch("--cont-batching"),
-        ],
-    };
-    flags.push(switch("--metrics"));
-    flags.push(switch("--no-webui"));
-    flags.push(Flag::own("--seed", [decision.options.seed.to_string()]));
-    // TERM waits for the next ping of a stream, which is 30 s away by default.
-    flags.push(Flag::own("--sse-ping-interval", ["1"]));
-    if let Some(ctx) = pool.ctx {
-        flags.push(Flag::own("--ctx-size", [ctx.to_string()]));
-    }
-    if let Some(threads) = threads(decision, on_gpu) {
-        flags.push(Flag::own("--threads", [threads.to_string()]));
-    }
-    if on_gpu {
-        flags.extend(gpu_flags(decision));
-    }
-    flags
-}
-
-/// Under `gpu: require` everything on the GPUs, no cache in main memory, and a log that proves it;
-/// under `gpu: prefer` the engine fits what it can.
-fn gpu_flags(decision: &Decision) -> Vec<Flag> {
-    let mut flags = vec![Flag::own("--device", [decision.target.devices().join(",")])];
-    if !decision.pool.tensor_split.is_empty() {
-        let shares: Vec<String> = decision
-            .pool
-            .tensor_split
-            .iter()
-            .map(f64::to_string)
-            .collect();
-        flags.push(Flag::own("--tensor-split", [shares.join(",")]));
-    }
-    if decision.requires_gpu() {
-        for (name, value) in [
-            ("--n-gpu-layers", "all"),
-            ("--fit", "off"),
-            ("--cache-ram", "0"),
-            ("--ctx-checkpoints", "0"),
-            ("--log-verbosity", "4"),
-        ] {
-            flags.push(Flag::own(name, [value]));
-        }
-    }
-    flags
-}
-
-/// On the processor one thread per core: two hardware threads share one floating-point unit on x86.
-fn threads(decision: &Decision, on_gpu: bool) -> Option<u32> {
-    let cpu = decision.facts.cpu.threads;
-    let per_core = if decision.facts.os.arch == "x86_64" {
-        2
-    } else {
-        1
-    };
-    let default = (!on_gpu && cpu > 0).then(|| (cpu / per_core).max(1));
-    decision.options.threads.or(default)
-}
-
 fn slots(flags: &[Flag]) -> Result<u32, ProviderError> {
     let Some(flag) = flags.iter().rfind(|flag| flag.name == "--parallel") else {
         return Ok(1);
@@ -313,7 +116,7 @@ fn workloads(flags: &[Flag]) -> Vec<String> {
     workloads.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// Refuses a model that cannot fit whatever else happens; the model's size is the least it takes.
+/// Device memory: at least the model's size. Under `gpu: require` it must fit.
 fn memory(
     decision: &Decision,
     built: &Built,
@@ -323,39 +126,11 @@ fn memory(
     if !built.on_gpu {
         return Ok(Some(0));
     }
-    let Some(size) = request.artifact(MODEL).and_then(|model| model.size_bytes) else {
-        return Ok(None);
-    };
-    let total: u64 = decision
-        .target
-        .gpus
-        .iter()
-        .map(|gpu| gpu.memory_total_bytes)
-        .sum();
-    let free: u64 = decision
-        .target
-        .gpus
-        .iter()
-        .map(|gpu| gpu.memory_free_bytes)
-        .sum();
-    let mib = |bytes: u64| bytes >> 20;
-    if decision.requires_gpu() && total > 0 && size > total {
-        return Err(ProviderError::unavailable(format!(
-            "the model takes at least {} MiB, and the GPUs of pool `{}` have {} MiB",
-            mib(size),
-            decision.pool.id,
-            mib(total)
-        ))
-        .hint("use a smaller quantisation or more `devices`, or set `gpu: prefer`"));
+    let size = request.artifact(MODEL).and_then(|model| model.size_bytes);
+    if let (Some(size), true) = (size, decision.requires_gpu()) {
+        warnings.extend(gpu::check_room(decision.pool, &decision.target.gpus, size)?);
     }
-    if decision.requires_gpu() && total > 0 && size > free {
-        warnings.push(format!(
-            "the model takes at least {} MiB, and {} MiB of GPU memory are free",
-            mib(size),
-            mib(free)
-        ));
-    }
-    Ok(Some(size))
+    Ok(size)
 }
 
 fn launch(decision: &Decision, built: &Built, id: &str, flags: &[Flag]) -> ProcessLaunch {

@@ -1,1 +1,256 @@
+//! What is planned and prepared for machines that were written down, and what is refused.
 
+use std::fmt::Write as _;
+
+use engine_provider_api::{
+    Act, Artifact, ArtifactState, Command, EngineProvisioner as _, ErrorCode, Facts, Launch, Mode,
+    Output, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine, ProviderError, Template,
+};
+use engine_provider_kit::flags::Refusal;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{LlamaCpp, diagnoses, flags, options, source::PINNED};
+
+macro_rules! facts {
+    ($name:literal) => {
+        serde_json::from_str::<Facts>(include_str!(concat!(
+            "../../../../tests/fixtures/facts/",
+            $name,
+            ".json"
+        )))
+        .expect("a fixture is a document of facts")
+    };
+}
+
+macro_rules! example {
+    ($name:literal) => {
+        example(include_str!(concat!("../../../../examples/", $name)))
+    };
+}
+
+mod planned;
+mod prepared;
+mod refused;
+
+/// The first pool of an example, without the fields that the host reads itself.
+fn example(text: &str) -> Pool {
+    let mut file: Value = serde_saphyr::from_str(text).expect("an example is YAML");
+    serde_json::from_value(file["pools"][0].take()).expect("an example is a pool file")
+}
+
+/// A pool that serves the haiku model, with these fields over it.
+fn pool(fields: Value) -> Pool {
+    let mut pool = json!({
+        "id": "default",
+        "engine": "llamacpp",
+        "provisioning": { "model": { "ref": "builtin:haiku" } },
+    });
+    merge(&mut pool, fields);
+    serde_json::from_value(pool).expect("the fields are a pool's")
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn with_flags(flags: &[&str]) -> Value {
+    json!({ "provisioning": { "flags": flags } })
+}
+
+fn with_cmake(flags: &[&str]) -> Value {
+    json!({ "provisioning": { "source": { "build": { "cmake_flags": flags } } } })
+}
+
+fn try_plan(pool: Pool, facts: &Facts) -> Result<Plan, ProviderError> {
+    LlamaCpp.plan(&PlanRequest {
+        requires: Vec::new(),
+        pool,
+        mode: Mode::Source,
+        facts: facts.clone(),
+    })
+}
+
+fn plan(pool: Pool, facts: &Facts) -> Plan {
+    try_plan(pool, facts).expect("the pool can be planned")
+}
+
+fn refusal(fields: Value, facts: &Facts) -> ProviderError {
+    try_plan(pool(fields), facts).expect_err("the pool is refused")
+}
+
+/// What the program of an obtained build said.
+struct Said {
+    version: &'static str,
+    devices: &'static str,
+    help: &'static str,
+}
+
+const KNOWN: &str = include_str!("flags-0c1e57098bba.txt");
+const NO_DEVICE: Said = Said {
+    version: "version: 0.5.0-dev (build 0, commit 0c1e57098bba)\nbuilt with GNU 12.2.0 for Linux x86_64\n",
+    devices: "Available devices:\n  (none)\n",
+    help: KNOWN,
+};
+const ONE_CUDA: Said = Said {
+    devices: "Available devices:\n  CUDA0: NVIDIA GeForce RTX 3090 (24576 MiB, 23900 MiB free)\n",
+    ..NO_DEVICE
+};
+
+fn request(pool: Pool, facts: &Facts, said: Option<&Said>) -> PrepareRequest {
+    let output = |stdout: &str, stderr: &str| Artifact {
+        state: ArtifactState::Obtained,
+        output: Some(Output {
+            exit: Some(0),
+            stdout: stdout.to_owned(),
+            stderr: stderr.to_owned(),
+        }),
+        ..Artifact::default()
+    };
+    let mut artifacts = std::collections::BTreeMap::from([(
+        crate::MODEL.to_owned(),
+        Artifact {
+            path: Some("/models/model.gguf".to_owned()),
+            size_bytes: Some(4 << 30),
+            ..Artifact::default()
+        },
+    )]);
+    if let Some(said) = said {
+        let clone = Artifact {
+            commit: Some(PINNED.to_owned()),
+            ..Artifact::default()
+        };
+        artifacts.insert(crate::CLONE.to_owned(), clone);
+        artifacts.insert(crate::VERSION.to_owned(), output("", said.version));
+        artifacts.insert(crate::DEVICES.to_owned(), output(said.devices, ""));
+        artifacts.insert(crate::HELP.to_owned(), output(said.help, ""));
+    }
+    PrepareRequest {
+        requires: Vec::new(),
+        pool,
+        mode: Mode::Source,
+        facts: facts.clone(),
+        artifacts,
+    }
+}
+
+fn prepare(pool: Pool, facts: &Facts, said: Option<&Said>) -> PreparedEngine {
+    LlamaCpp
+        .prepare(&request(pool, facts, said))
+        .expect("the pool can be prepared")
+}
+
+fn show_plan(plan: &Plan) -> String {
+    let mut text = String::new();
+    for step in &plan.steps {
+        let _ = write!(text, "{} ({})", step.id, step.act.kind());
+        match &step.act {
+            Act::RequireTools(act) => {
+                for tool in &act.tools {
+                    let _ = write!(text, " {}", tool.name);
+                }
+            }
+            Act::Checkout(act) => {
+                let mirrors = serde_json::to_string(&act.mirrors).unwrap();
+                let _ = write!(text, " {}\n  from {mirrors}", act.commit);
+            }
+            Act::Build(act) => {
+                let labels = serde_json::to_string(&act.labels).unwrap();
+                let _ = write!(text, " native={} {labels}", act.native);
+                for attempt in &act.attempts {
+                    let _ = write!(text, "\n  attempt {}", attempt.title);
+                    let _ = write!(text, ", when={}", attempt.when.is_some());
+                    for command in &attempt.commands {
+                        let _ = write!(text, "\n    {}", show_command(command));
+                    }
+                }
+            }
+            Act::Observe(act) => {
+                let _ = write!(text, " {} {}", act.program, join(&act.args));
+            }
+            Act::StageModel(act) => {
+                let _ = write!(text, " {}", act.reference);
+            }
+            Act::Download(_) => {}
+        }
+        text.push('\n');
+    }
+    for note in &plan.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    for warning in &plan.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    text
+}
+
+fn show_command(command: &Command) -> String {
+    let line = join(&command.args).replace(" -D", "\n        -D");
+    let mut text = format!("{}: {line}", command.id);
+    if command.id == "cmake-configure" {
+        for (name, value) in &command.env {
+            let _ = write!(text, "\n        {name}={value}");
+        }
+    }
+    text
+}
+
+fn show_engine(engine: &PreparedEngine) -> String {
+    let Launch::Process(launch) = &engine.launch;
+    let env: Vec<String> = launch
+        .env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let mut text = format!("{}\n", engine.engine_version);
+    let _ = writeln!(
+        text,
+        "{} {}",
+        launch.program,
+        join(&launch.args).replace(" --", "\n  --")
+    );
+    let _ = writeln!(text, "env {env:?}, mask {:?}", engine.device_mask);
+    let _ = writeln!(
+        text,
+        "slots {}, vram {:?}, evidence on {:?}",
+        engine.slots_total,
+        engine.resources.vram_bytes,
+        engine
+            .gpu_evidence
+            .as_ref()
+            .map(|evidence| &evidence.devices)
+    );
+    for warning in &engine.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    text
+}
+
+fn show_error(error: &ProviderError) -> String {
+    let mut text = format!("{:?}: {}\n", error.code, error.message);
+    if let Some(field) = &error.field {
+        let _ = writeln!(text, "field: {field}");
+    }
+    for cause in &error.causes {
+        let _ = writeln!(text, "cause: {cause}");
+    }
+    for hint in &error.hints {
+        let _ = writeln!(text, "  fix: {}", hint.text);
+        if let Some(command) = &hint.command {
+            let _ = writeln!(text, "         {command}");
+        }
+    }
+    text
+}
+
+fn join(templates: &[Template]) -> String {
+    let texts: Vec<&str> = templates.iter().map(Template::as_str).collect();
+    texts.join(" ")
+}

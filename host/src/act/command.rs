@@ -1,0 +1,380 @@
+//! One command of a step: its log, its progress, and what is said when it fails.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    sync::LazyLock,
+    time::Duration,
+};
+
+use engine_provider_api::{Hint, Step};
+use regex::Regex;
+
+use super::{ActError, Context, fill};
+use crate::{
+    fault::{Detail, hint},
+    narrate::{Narrator, Progress, Unit},
+    process::{Child, Exited, Identity, LogFile, Network, Output, Spec},
+};
+
+/// Bytes of a log that are kept.
+const LOG_LIMIT_BYTES: u64 = 16 << 20;
+
+/// How often a log is looked at for progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Lines of a failed command's log that are shown.
+const TAIL_LINES: usize = 12;
+
+/// Longest end of a log that is searched for those lines.
+const TAIL_BYTES: u64 = 16 << 10;
+
+/// `PATH` of commands, after the directories of the tools they use.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command, ready to run.
+pub(super) struct Job<'a> {
+    pub(super) step: &'a Step,
+    /// Name of its log and its progress.
+    pub(super) id: &'a str,
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) directory: PathBuf,
+    pub(super) identity: Option<Identity>,
+    pub(super) network: Network,
+    pub(super) meter: Option<Meter>,
+    pub(super) limit: Option<Duration>,
+}
+
+/// How progress is read from a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meter {
+    /// `[12/345]` (Ninja).
+    Counter,
+    /// `[ 12%]` (GNU make under cmake).
+    Percent,
+    /// `12% (345/2900)` (git).
+    Git,
+}
+
+/// A command that ran and failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandFailure {
+    /// Its name.
+    pub id: String,
+    /// As it could be pasted, secrets masked.
+    pub command: String,
+    /// Where it ran.
+    pub directory: PathBuf,
+    /// How it ended.
+    pub exited: Exited,
+    /// The last lines it printed.
+    pub tail: Vec<String>,
+    /// Everything it printed.
+    pub log: PathBuf,
+    /// Whether it had no network and its log sounds as if it wanted one.
+    pub wanted_network: bool,
+    /// Whether its log says that the disk is full.
+    pub disk_full: bool,
+}
+
+impl fmt::Display for CommandFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "`{}` ended with {}", self.id, self.exited)
+    }
+}
+
+impl CommandFailure {
+    pub(super) fn hints(&self) -> Vec<Hint> {
+        let log = crate::process::quote(&self.log.to_string_lossy());
+        let read = hint("read the whole log", Some(&format!("less {log}")));
+        if self.disk_full {
+            let command = format!("df -h {}", self.directory.display());
+            let text = "free some space, or put the host's home on another disk with HOST_HOME";
+            return vec![hint(text, Some(&command)), read];
+        }
+        vec![read]
+    }
+
+    pub(super) fn details(&self) -> Vec<Detail> {
+        let mut details = vec![
+            Detail::new("command", self.command.clone()),
+            Detail::new("directory", self.directory.display().to_string()),
+        ];
+        if !self.tail.is_empty() {
+            details.push(Detail::new("output", self.tail.join("\n")));
+        }
+        details.push(Detail::new("log", self.log.display().to_string()));
+        if self.wanted_network {
+            details.push(Detail::new(
+                "note",
+                "this step has no network: its plan names no host, so commands cannot connect",
+            ));
+        }
+        details
+    }
+}
+
+/// Runs a command to its end. Cancelled, its whole process tree is gone before this returns.
+pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError> {
+    let step = job.step;
+    fill::make_log_directory(context, step)?;
+    let log = fill::log_path(context, job.id);
+    let spec = Spec {
+        program: job.program,
+        args: job.args,
+        env: job.env,
+        directory: job.directory.clone(),
+        identity: job.identity,
+        network: job.network,
+        output: Output::Together(LogFile {
+            path: log.clone(),
+            limit_bytes: LOG_LIMIT_BYTES,
+        }),
+        child: Child::Step,
+    };
+    let command = context
+        .narrator
+        .secrets()
+        .mask(&spec.display())
+        .into_owned();
+    let mut watch = job.meter.map(|meter| Watch::new(meter, job.id, &log));
+    let running = context.keeper.run(spec, &context.cancel);
+    let ended = match follow(running, job.limit, watch.as_mut(), &context.narrator).await {
+        Some(ended) => ended,
+        None => {
+            return Err(ActError::TimedOut {
+                step: step.id.clone(),
+                command,
+                limit_s: job.limit.unwrap_or_default().as_secs(),
+            });
+        }
+    };
+    let exited = ended.map_err(|source| ActError::process(step, source))?;
+    if exited.success() {
+        return Ok(());
+    }
+    let text = read_log(&log, LOG_LIMIT_BYTES);
+    Err(ActError::Command {
+        step: step.id.clone(),
+        failure: Box::new(CommandFailure {
+            id: job.id.to_owned(),
+            command,
+            directory: job.directory,
+            exited,
+            tail: tail(context, &read_log(&log, TAIL_BYTES)),
+            log,
+            wanted_network: job.network == Network::None && wants_network(&text),
+            disk_full: says_disk_full(&text),
+        }),
+    })
+}
+
+/// Waits for a command, reporting progress; `None`: the limit was reached and it was killed.
+async fn follow<T>(
+    running: impl Future<Output = T>,
+    limit: Option<Duration>,
+    mut watch: Option<&mut Watch>,
+    narrator: &Narrator,
+) -> Option<T> {
+    tokio::pin!(running);
+    let deadline = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(deadline);
+    let ended = loop {
+        tokio::select! {
+            ended = &mut running => break Some(ended),
+            () = &mut deadline => break None,
+            () = tokio::time::sleep(PROGRESS_INTERVAL), if watch.is_some() => {
+                if let Some(watch) = &mut watch {
+                    watch.look(narrator);
+                }
+            }
+        }
+    };
+    if let Some(watch) = watch {
+        watch.finish(narrator);
+    }
+    ended
+}
+
+/// The last `limit` bytes of a log; empty where there is none.
+pub(super) fn read_log(path: &Path, limit: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+fn tail(context: &Context, text: &str) -> Vec<String> {
+    static COLOURS: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new("\x1b\\[[0-9;]*[A-Za-z]").expect("the pattern is a constant"));
+    let plain = COLOURS.replace_all(text, "");
+    let masked = context.narrator.secrets().mask(&plain);
+    let lines: Vec<&str> = masked
+        .lines()
+        // What a progress line was overwritten with is what counts.
+        .map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default())
+        .filter(|line| !line.is_empty())
+        .collect();
+    let start = lines.len().saturating_sub(TAIL_LINES);
+    lines[start..].iter().map(|&line| line.to_owned()).collect()
+}
+
+/// Whether a log sounds like a program that cannot reach the network.
+fn wants_network(log: &str) -> bool {
+    static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            "(?i)could not resolve|temporary failure in name resolution|name or service not known|\
+             network is unreachable|failed to connect|couldn't connect|unable to connect|\
+             connection refused|no route to host|address family not supported|\
+             socket.{0,40}(permission denied|operation not permitted|not permitted)|\
+             (permission denied|operation not permitted).{0,40}socket|getaddrinfo",
+        )
+        .expect("the pattern is a constant")
+    });
+    PATTERN.is_match(log)
+}
+
+fn says_disk_full(log: &str) -> bool {
+    static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new("(?i)no space left on device|disk quota exceeded|\\bENOSPC\\b")
+            .expect("the pattern is a constant")
+    });
+    PATTERN.is_match(log)
+}
+
+/// Reads progress from a growing log.
+struct Watch {
+    meter: Meter,
+    task: String,
+    log: PathBuf,
+    offset: u64,
+    last: Option<(u64, u64)>,
+}
+
+impl Watch {
+    fn new(meter: Meter, task: &str, log: &Path) -> Self {
+        Self {
+            meter,
+            task: task.to_owned(),
+            log: log.to_owned(),
+            offset: 0,
+            last: None,
+        }
+    }
+
+    fn look(&mut self, narrator: &Narrator) {
+        let Some(text) = self.news() else { return };
+        if let Some((done, total)) = read_progress(self.meter, &text)
+            && self.last != Some((done, total))
+        {
+            self.last = Some((done, total));
+            narrator.progress(&self.progress(false));
+        }
+    }
+
+    fn finish(&self, narrator: &Narrator) {
+        if self.last.is_some() {
+            narrator.progress(&self.progress(true));
+        }
+    }
+
+    fn progress(&self, finished: bool) -> Progress {
+        let (done, total) = self.last.unwrap_or_default();
+        Progress {
+            task: self.task.clone(),
+            done,
+            total: Some(total),
+            unit: Unit::Items,
+            finished,
+        }
+    }
+
+    /// What was written since the last look; a log that was shortened is read from its end.
+    fn news(&mut self) -> Option<String> {
+        let mut file = File::open(&self.log).ok()?;
+        let length = file.metadata().ok()?.len();
+        if length == self.offset {
+            return None;
+        }
+        let from = if length < self.offset { 0 } else { self.offset };
+        let from = from.max(length.saturating_sub(TAIL_BYTES));
+        file.seek(SeekFrom::Start(from)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes).ok()?;
+        self.offset = length;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// The last progress that a text tells: done and total.
+fn read_progress(meter: Meter, text: &str) -> Option<(u64, u64)> {
+    static COUNTER: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?m)^\[(\d+)/(\d+)\]").expect("a constant"));
+    static PERCENT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?m)^\[\s*(\d+)%\]").expect("a constant"));
+    static GIT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\d+% \((\d+)/(\d+)\)").expect("a constant"));
+    let pattern = match meter {
+        Meter::Counter => &COUNTER,
+        Meter::Percent => &PERCENT,
+        Meter::Git => &GIT,
+    };
+    let found = pattern.captures_iter(text).last()?;
+    let done = found[1].parse().ok()?;
+    let total = match meter {
+        Meter::Percent => 100,
+        _ => found[2].parse().ok()?,
+    };
+    (done <= total).then_some((done, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_read_from_ninja_make_and_git() {
+        let cases = [
+            (
+                Meter::Counter,
+                "[1/20] a\n[3/20] b\nx [9/20]",
+                Some((3, 20)),
+            ),
+            (Meter::Percent, "[  5%] a\n[ 12%] b\n", Some((12, 100))),
+            (
+                Meter::Git,
+                "Receiving objects:  5% (1/20)\rReceiving objects: 10% (2/20), 1 MiB",
+                Some((2, 20)),
+            ),
+            (Meter::Counter, "[21/20] a", None),
+            (Meter::Counter, "nothing", None),
+        ];
+        for (meter, text, expected) in cases {
+            assert_eq!(read_progress(meter, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn logs_that_want_a_network_or_a_disk_are_recognised() {
+        assert!(wants_network("curl: (6) Could not resolve host: x"));
+        assert!(wants_network("socket: Operation not permitted"));
+        assert!(!wants_network("error: expected ';'"));
+        assert!(says_disk_full("ld: write failed: No space left on device"));
+        assert!(!says_disk_full("spaceship"));
+    }
+}

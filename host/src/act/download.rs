@@ -1,0 +1,231 @@
+//! Files by URL and digest, unpacked or not.
+//!
+//! | ingredient of the key | why |
+//! |---|---|
+//! | `digest` | names every byte, wherever it comes from |
+//! | `unpack` | how it is unpacked |
+//! | `name` | of the file, where it is not unpacked |
+//!
+//! A file that begins like a program is made executable.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use engine_provider_api::{Artifact, ArtifactState, Download, Step, Unpack};
+
+use super::{
+    ACTOR, ActError, Context, Expected, MirrorFailure, Outlook, begin, blocking, publish,
+    unpack::{self, Refusal},
+};
+use crate::{
+    net::{self, Digest, Fetched, Transfer, Url},
+    store::{Begin, Entry, Ingredients, Kind, StoreError, Work},
+};
+
+/// A step, read.
+struct Request {
+    urls: Vec<Url>,
+    digest: Digest,
+    /// Name of the file, where it is not unpacked.
+    name: Option<String>,
+    ingredients: Ingredients,
+}
+
+impl Request {
+    fn new(step: &Step, act: &Download) -> Result<Self, ActError> {
+        let digest = Digest::parse(&act.digest).map_err(|source| ActError::Digest {
+            step: step.id.clone(),
+            source,
+        })?;
+        let mut urls = Vec::new();
+        for text in &act.urls {
+            urls.push(Url::parse(text).map_err(|_| ActError::Plan {
+                reason: format!("`{}` names `{}`, which is no URL", step.id, text),
+            })?);
+        }
+        let name = match (act.unpack, urls.first()) {
+            (None, Some(url)) => Some(net::file_name(url).to_owned()),
+            _ => None,
+        };
+        let ingredients = Ingredients::new()
+            .with("digest", digest.to_string())
+            .with("unpack", act.unpack)
+            .with("name", &name);
+        Ok(Self {
+            urls,
+            digest,
+            name,
+            ingredients,
+        })
+    }
+}
+
+pub(super) fn expected(
+    context: &Context,
+    step: &Step,
+    act: &Download,
+) -> Result<Expected, ActError> {
+    let request = Request::new(step, act)?;
+    let key = request.ingredients.key(Kind::Archive);
+    let entry = context
+        .store
+        .find(&key)
+        .map_err(|source| ActError::store(step, source))?;
+    let mut artifact = artifact(&context.store.path_of(&key), &request);
+    let outlook = match entry {
+        Some(_) => Outlook::Cached,
+        None => {
+            artifact.state = ArtifactState::Expected;
+            Outlook::Fetch {
+                from: request.urls.iter().map(net::shown).collect(),
+                size_bytes: None,
+            }
+        }
+    };
+    Ok(Expected { artifact, outlook })
+}
+
+fn artifact(tree: &Path, request: &Request) -> Artifact {
+    let path = match &request.name {
+        Some(name) => tree.join(name),
+        None => tree.to_owned(),
+    };
+    Artifact {
+        state: ArtifactState::Obtained,
+        path: Some(path.to_string_lossy().into_owned()),
+        digest: Some(request.digest.to_string()),
+        ..Artifact::default()
+    }
+}
+
+pub(super) async fn run(
+    context: &Context,
+    step: &Step,
+    act: &Download,
+) -> Result<Artifact, ActError> {
+    let request = Request::new(step, act)?;
+    let doing = format!("downloading {}", request.digest);
+    let ingredients = request.ingredients.clone();
+    let work = match begin(context, Kind::Archive, step, ingredients, &doing).await? {
+        Begin::Hit(entry) => {
+            let human = format!("{} is here already", request.digest);
+            context.narrator.say(ACTOR, "cached", &step.id, human);
+            return Ok(artifact(&entry.path, &request));
+        }
+        Begin::Work(work) => work,
+    };
+    context
+        .policy
+        .allow_binary_download(&net::shown(&request.urls[0]))
+        .map_err(|refusal| ActError::refused(step, refusal))?;
+    let (url, fetched) = fetch(context, step, act, &request).await?;
+    let entry = keep(step, act.unpack, &request, work, &url, fetched).await?;
+    Ok(artifact(&entry.path, &request))
+}
+
+/// Fetches from the first URL that gives it.
+async fn fetch(
+    context: &Context,
+    step: &Step,
+    act: &Download,
+    request: &Request,
+) -> Result<(String, Fetched), ActError> {
+    let start = match act.narration.start.as_str() {
+        "" => "download",
+        word => word,
+    };
+    let mut failures = Vec::new();
+    for url in &request.urls {
+        let place = net::shown(url);
+        let say = format!("downloading {place}");
+        context.narrator.say(ACTOR, start, &place, say);
+        let transfer = Transfer {
+            url: url.clone(),
+            named_by: None,
+            digest: Some(request.digest.clone()),
+            size_bytes: None,
+            limit_bytes: None,
+            partial: context
+                .store
+                .prepare_partial(&request.digest.hex()[..64])
+                .map_err(|source| ActError::store(step, source))?,
+            task: step.id.clone(),
+        };
+        match context
+            .net
+            .fetch(&transfer, &context.narrator, &context.cancel)
+            .await
+        {
+            Ok(fetched) => return Ok((place, fetched)),
+            Err(source) => match ActError::net(step, source) {
+                error if error.is_cancelled() => return Err(error),
+                error => {
+                    let reason = crate::narrate::chain(&error);
+                    context
+                        .narrator
+                        .warn(ACTOR, "mirror-failed", &place, reason);
+                    failures.push(MirrorFailure {
+                        place,
+                        error: Box::new(error),
+                    });
+                }
+            },
+        }
+    }
+    Err(match failures.pop() {
+        Some(only) if failures.is_empty() => *only.error,
+        last => ActError::Mirrors {
+            what: request.digest.to_string(),
+            failures: failures.into_iter().chain(last).collect(),
+        },
+    })
+}
+
+async fn keep(
+    step: &Step,
+    how: Option<Unpack>,
+    request: &Request,
+    work: Work,
+    url: &str,
+    fetched: Fetched,
+) -> Result<Entry, ActError> {
+    let tree = work.tree();
+    let name = request.name.clone();
+    let kept = blocking(move || match how {
+        Some(Unpack::TarGz) => {
+            unpack::tar_gz(&fetched.path, &tree)?;
+            fs::remove_file(&fetched.path)
+                .map_err(|source| StoreError::io("remove", &fetched.path, source).into())
+        }
+        None => {
+            let target = tree.join(name.expect("what is not unpacked has a name"));
+            place_file(&fetched.path, &target).map_err(Refusal::from)
+        }
+    })
+    .await;
+    kept.map_err(|refusal| refused(step, url, refusal))?;
+    publish(step, work, serde_json::json!({ "from": url })).await
+}
+
+fn place_file(from: &Path, to: &Path) -> Result<(), StoreError> {
+    use std::io::Read as _;
+    let failed = |source| StoreError::io("move", from, source);
+    let mut start = [0; 4];
+    let count = fs::File::open(from)
+        .and_then(|mut file| file.read(&mut start))
+        .map_err(failed)?;
+    let program = start[..count].starts_with(b"\x7fELF") || start[..count].starts_with(b"#!");
+    let mode = if program { 0o755 } else { 0o644 };
+    fs::set_permissions(from, fs::Permissions::from_mode(mode)).map_err(failed)?;
+    fs::rename(from, to).map_err(failed)
+}
+
+/// The step's error for an archive that is not unpacked.
+pub(super) fn refused(step: &Step, archive: &str, refusal: Refusal) -> ActError {
+    match refusal {
+        Refusal::Store(source) => ActError::store(step, source),
+        Refusal::Archive(reason) => ActError::Archive {
+            archive: archive.to_owned(),
+            reason,
+        },
+    }
+}

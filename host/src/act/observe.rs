@@ -1,0 +1,167 @@
+//! A program run for what it prints.
+//!
+//! | ingredient of the key | why |
+//! |---|---|
+//! | `program` | digest of the result it lies in, and the path inside |
+//! | `argument` | each of them |
+//! | `driver`, `gpus` | where it asks about devices |
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use engine_provider_api::{Artifact, ArtifactState, Observe, Output as Printed, Step};
+
+use super::{
+    ACTOR, ActError, Artifacts, Context, Expected, Outlook, begin, command,
+    fill::{self, Values},
+    publish,
+};
+use crate::{
+    process::{Child, Exited, LogFile, Network, Output, Spec},
+    store::{Begin, Entry, Ingredients, Kind},
+};
+
+/// Bytes kept of each stream.
+const OUTPUT_LIMIT_BYTES: u64 = 1 << 20;
+
+/// What the answer depends on; `None` while the program is not there.
+fn ingredients(context: &Context, act: &Observe, inputs: &Artifacts) -> Option<Ingredients> {
+    let (_, artifact, inside) = fill::locate(&act.program, inputs)?;
+    if artifact.state != ArtifactState::Obtained {
+        return None;
+    }
+    let digest = artifact
+        .digest
+        .clone()
+        .or_else(|| fill::identity(&context.store, artifact))?;
+    let mut all = Ingredients::new()
+        .with("program", format!("{digest}{inside}"))
+        .with("argument", &act.args);
+    if act.asks_devices {
+        let gpus = &context.facts.gpus;
+        let names: Vec<&str> = gpus.devices.iter().map(|gpu| gpu.uuid.as_str()).collect();
+        all.add("driver", &gpus.driver);
+        all.add("gpus", names);
+    }
+    Some(all)
+}
+
+pub(super) fn expected(
+    context: &Context,
+    step: &Step,
+    act: &Observe,
+    inputs: &Artifacts,
+) -> Result<Expected, ActError> {
+    let key = ingredients(context, act, inputs).map(|all| all.key(Kind::Observe));
+    let entry = match &key {
+        Some(key) => context
+            .store
+            .find(key)
+            .map_err(|source| ActError::store(step, source))?,
+        None => None,
+    };
+    Ok(match entry {
+        Some(entry) => Expected {
+            artifact: artifact(&entry),
+            outlook: Outlook::Cached,
+        },
+        None => Expected {
+            artifact: Artifact::default(),
+            outlook: Outlook::Run,
+        },
+    })
+}
+
+fn artifact(entry: &Entry) -> Artifact {
+    Artifact {
+        state: ArtifactState::Obtained,
+        output: serde_json::from_value(entry.manifest.result.clone()).ok(),
+        ..Artifact::default()
+    }
+}
+
+pub(super) async fn run(
+    context: &Context,
+    step: &Step,
+    act: &Observe,
+    inputs: &Artifacts,
+) -> Result<Artifact, ActError> {
+    let ingredients = ingredients(context, act, inputs).ok_or_else(|| ActError::Plan {
+        reason: format!("`{}` observes a program that is not there", step.id),
+    })?;
+    let work = match begin(context, Kind::Observe, step, ingredients, &step.id).await? {
+        Begin::Hit(entry) => return Ok(artifact(&entry)),
+        Begin::Work(work) => work,
+    };
+    let scratch = work
+        .scratch(context.run_as())
+        .map_err(|source| ActError::store(step, source))?;
+    let values = Values {
+        context,
+        step,
+        inputs,
+        work: None,
+    };
+    let program = PathBuf::from(values.fill(&act.program)?);
+    let args = act
+        .args
+        .iter()
+        .map(|template| values.fill(template))
+        .collect::<Result<Vec<_>, _>>()?;
+    let home = scratch.to_string_lossy().into_owned();
+    fill::make_log_directory(context, step)?;
+    let log = fill::log_path(context, &step.id);
+    let file = |path: PathBuf| LogFile {
+        path,
+        limit_bytes: OUTPUT_LIMIT_BYTES,
+    };
+    let spec = Spec {
+        program,
+        args,
+        env: BTreeMap::from([
+            ("PATH".to_owned(), command::PATH.to_owned()),
+            ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
+            ("HOME".to_owned(), home),
+        ]),
+        directory: scratch,
+        identity: context.run_as(),
+        network: Network::None,
+        output: Output::Apart {
+            stdout: file(log.with_extension("out")),
+            stderr: file(log.clone()),
+        },
+        child: Child::Step,
+    };
+    let shown = spec.display();
+    context
+        .narrator
+        .say(ACTOR, "observe", &step.id, format!("asking {shown}"));
+    let limit = Duration::from_millis(act.timeout_ms);
+    let running = context.keeper.run(spec, &context.cancel);
+    let exited = tokio::time::timeout(limit, running)
+        .await
+        .map_err(|_| ActError::TimedOut {
+            step: step.id.clone(),
+            command: shown,
+            limit_s: limit.as_secs(),
+        })?
+        .map_err(|source| ActError::process(step, source))?;
+    let printed = Printed {
+        exit: match exited {
+            Exited::Code(code) => Some(code),
+            Exited::Signal(_) => None,
+        },
+        stdout: command::read_log(&log.with_extension("out"), OUTPUT_LIMIT_BYTES),
+        stderr: command::read_log(&log, OUTPUT_LIMIT_BYTES),
+    };
+    if printed.exit.is_none() {
+        // Killed from outside, perhaps: an answer, but not one to remember.
+        return Ok(Artifact {
+            state: ArtifactState::Obtained,
+            output: Some(printed),
+            ..Artifact::default()
+        });
+    }
+    publish(step, work, printed)
+        .await
+        .map(|entry| artifact(&entry))
+}

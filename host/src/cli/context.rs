@@ -1,0 +1,197 @@
+//! What every subcommand is given: directories, environment, a narrator, where to print.
+
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+};
+
+use super::{
+    arguments::{HostFlags, IsolationFlag, JobArguments, LogFormat, OutputFlags, PolicyFlags},
+    config::{Form, output as output_failed},
+    json_lines::JsonLines,
+    report,
+    terminal::{Terminal, printable},
+};
+use crate::{
+    config::{
+        environment::Environment,
+        paths::Home,
+        select::{Overlay, Selection},
+        syntax::Base,
+    },
+    drive::{Host, Request},
+    fault::{Exit, Failure, Fault},
+    narrate::{Event, Level, Narrator, Progress, Sink},
+    provider::Isolation,
+};
+
+/// What every subcommand is given.
+pub(super) struct Context {
+    /// How things are said.
+    pub(super) output: OutputFlags,
+    /// The installation.
+    pub(super) host: Host,
+    /// The path this program was called by, for commands to paste.
+    pub(super) program: String,
+}
+
+impl Context {
+    pub(super) fn new(output: OutputFlags) -> Self {
+        let environment = Environment::of_this_process();
+        init_tracing(&environment);
+        let home = Home::locate(&environment);
+        let narrator = Narrator::new(vec![sink(&output, &environment)]).with(|context| {
+            context.job_id = Some(job_id());
+        });
+        Self {
+            output,
+            host: Host::new(home, environment, narrator),
+            program: std::env::args().next().unwrap_or_else(|| "host".to_owned()),
+        }
+    }
+
+    /// Prints an error where it is looked for and gives the exit code.
+    pub(super) fn report(&self, error: &dyn Fault) -> Exit {
+        let secrets = self.host.narrator.secrets();
+        if self.output.json {
+            self.print_json(&report::json(error, &self.program, secrets));
+        }
+        if self.output.log_format == LogFormat::Human {
+            // Nobody may be reading: then there is nobody to tell either.
+            let _ = report::print(&mut std::io::stderr(), error, &self.program, secrets);
+        }
+        error.exit()
+    }
+
+    /// Prints what was asked for as JSON: indented for people, one line for a pipe.
+    pub(super) fn print_json(&self, value: &serde_json::Value) {
+        let mut out = std::io::stdout();
+        let text = if out.is_terminal() {
+            serde_json::to_string_pretty(value)
+        } else {
+            serde_json::to_string(value)
+        }
+        .expect("a JSON value can be written");
+        let _ = writeln!(out, "{text}");
+    }
+
+    /// How results are printed.
+    pub(super) fn form(&self) -> Form {
+        if self.output.json {
+            Form::Json
+        } else {
+            Form::Human
+        }
+    }
+
+    /// Prints a result: as JSON where that was asked for, else as `human` writes it.
+    pub(super) fn show(
+        &self,
+        result: &impl serde::Serialize,
+        human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            self.print_json(&serde_json::to_value(result).expect("results are plain data"));
+            return Ok(());
+        }
+        human(&mut std::io::stdout().lock()).map_err(output_failed)
+    }
+
+    /// Prints text that was asked for.
+    pub(super) fn print(&self, text: &str) {
+        let _ = std::io::stdout().write_all(printable(text).as_bytes());
+    }
+
+    /// The request that a job's arguments make.
+    pub(super) fn request(&self, job: &JobArguments) -> Request {
+        Request {
+            selection: Selection {
+                config: job.config.clone(),
+                pool: job.pool.clone(),
+                provider: job.provider.clone(),
+                directory: PathBuf::new(),
+            },
+            overlay: Overlay {
+                mode: job.mode,
+                model: job.model.clone(),
+                base: Base {
+                    directory: std::env::current_dir().unwrap_or_default(),
+                    home: self.host.environment.path("HOME"),
+                },
+                ..overlay(&job.policy)
+            },
+            handoff_dir: job.handoff_dir.clone(),
+            ..host_request(&job.host)
+        }
+    }
+}
+
+/// What the flags about providers and the machine ask for.
+pub(super) fn host_request(flags: &HostFlags) -> Request {
+    Request {
+        provider_path: flags.provider_path.clone(),
+        isolation: match flags.isolation {
+            IsolationFlag::Worker => Isolation::Worker,
+            IsolationFlag::InProcess => Isolation::InProcess,
+        },
+        facts: flags.facts.clone(),
+        ..Request::default()
+    }
+}
+
+/// What the flags about policy ask for.
+pub(super) fn overlay(flags: &PolicyFlags) -> Overlay {
+    Overlay {
+        gpu: flags.gpu,
+        allow_package_installs: flags.allow_package_installs,
+        allow_binary_downloads: flags.allow_binary_downloads,
+        offline: flags.offline,
+        ..Overlay::default()
+    }
+}
+
+fn sink(output: &OutputFlags, environment: &Environment) -> Box<dyn Sink> {
+    match (output.log_format, output.quiet) {
+        (LogFormat::Json, _) => Box::new(JsonLines),
+        (LogFormat::Human, quiet) => {
+            let terminal = Terminal::new(environment.get("NO_COLOR").is_some());
+            if quiet {
+                Box::new(Quiet(terminal))
+            } else {
+                Box::new(terminal)
+            }
+        }
+    }
+}
+
+/// Lets warnings and errors through.
+struct Quiet(Terminal);
+
+impl Sink for Quiet {
+    fn event(&self, event: &Event) {
+        if event.level != Level::Info {
+            self.0.event(event);
+        }
+    }
+
+    fn progress(&self, _: &Progress) {}
+}
+
+/// Debugging output, only when `RUST_LOG` asks for it.
+fn init_tracing(environment: &Environment) {
+    use tracing_subscriber::{EnvFilter, fmt};
+
+    if let Some(filter) = environment.get("RUST_LOG") {
+        // A second initialisation, by an embedder, is theirs to win.
+        let _ = fmt()
+            .with_env_filter(EnvFilter::new(filter))
+            .with_writer(std::io::stderr)
+            .try_init();
+    }
+}
+
+/// Names one run of the program: start time and process id, unique on a machine.
+fn job_id() -> String {
+    let now = jiff::Timestamp::now();
+    format!("{}-{}", now.strftime("%Y%m%dT%H%M%S"), std::process::id())
+}

@@ -1,0 +1,83 @@
+//! `host plan`: what would be done and what would run.
+
+use std::fmt::Write as _;
+
+use super::{arguments::JobArguments, context::Context, terminal::size};
+use crate::{
+    drive::{CommandView, PlanView},
+    fault::{Exit, Failure},
+    process::quote,
+};
+
+pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
+    let request = context.request(arguments);
+    let chosen = context.host.choose(&request).await?;
+    let planned = context.host.plan(chosen, &request).await?;
+    let view = planned.view();
+    if context.output.json {
+        let value = serde_json::to_value(&view).expect("a view is plain data");
+        context.print_json(&value);
+    } else {
+        context.print(&render(&view));
+    }
+    Ok(Exit::Success)
+}
+
+/// The plan for people: one screen, in the order in which it happens.
+pub(super) fn render(view: &PlanView) -> String {
+    let mut text = format!(
+        "pool {}: {} from {}, gpu {}, provider {} {}\n\n",
+        view.pool_id, view.engine, view.mode, view.gpu, view.provider.name, view.provider.version
+    );
+    for step in &view.steps {
+        let size = step
+            .size_bytes
+            .map(|bytes| format!(" ({})", size(bytes)))
+            .unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  {:<16} {:<8} {}{size}",
+            step.id, step.state, step.detail
+        );
+    }
+    let run = &view.run;
+    let _ = writeln!(text, "\nengine version  {}", run.engine_version);
+    let _ = writeln!(text, "model           {}", run.model.id);
+    let _ = writeln!(text, "profile         {}", run.profile);
+    if !run.device_mask.is_empty() {
+        let _ = writeln!(text, "GPUs            {}", run.device_mask.join(", "));
+    }
+    if !view.hosts.is_empty() {
+        let _ = writeln!(text, "may reach       {}", view.hosts.join(", "));
+    }
+    let _ = writeln!(text, "\nwould run:\n{}", command_lines(&run.command));
+    paragraphs(&mut text, "note", &view.notes);
+    paragraphs(&mut text, "warning", &view.warnings);
+    text
+}
+
+/// A command with one option per line, as it could be pasted once its placeholders are known.
+pub(super) fn command_lines(command: &CommandView) -> String {
+    let mut text = String::new();
+    for (name, value) in &command.env {
+        let _ = writeln!(text, "  {name}={} \\", quote(value));
+    }
+    let _ = write!(text, "  {}", quote(&command.bin));
+    for argument in &command.args {
+        // An option begins a line, its values stay beside it.
+        let joint = if argument.starts_with('-') {
+            " \\\n    "
+        } else {
+            " "
+        };
+        let _ = write!(text, "{joint}{}", quote(argument));
+    }
+    text.push('\n');
+    text
+}
+
+fn paragraphs(text: &mut String, label: &str, lines: &[String]) {
+    for line in lines {
+        let _ = writeln!(text, "{label}: {line}");
+    }
+}

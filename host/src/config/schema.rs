@@ -1,0 +1,571 @@
+//! A value checked against a JSON Schema, everything that is wrong with it at once.
+//!
+//! Not a general validator: it knows the part of JSON Schema that `schemars` emits for plain data
+//! (`type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `const`, `oneOf`,
+//! `anyOf`, `allOf`, `$ref` into `$defs`, `minimum`, `maximum`, `minLength`, `minItems`,
+//! `pattern`), and two rules of its own that make pool files pleasant:
+//!
+//! - a map whose fields are named is closed: what it does not name is refused with the nearest name;
+//! - where text is wanted, an unquoted number or truth value is taken as it was written (`tag: 24.10`),
+//!   and an empty value counts as not given.
+//!
+//! A field marked `"x-not-used": true` is accepted, left out and noted.
+
+use serde_json::{Map, Value};
+
+use super::{
+    document::{Entry, Kind, Node, Place},
+    problem::{Problem, list, nearest},
+};
+
+/// Mark of a field that is accepted but belongs to somebody else.
+pub const NOT_USED: &str = "x-not-used";
+
+/// What came of a check.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// Fields that were left out because they are marked [`NOT_USED`]: path and place.
+    pub not_used: Vec<(String, Option<Place>)>,
+}
+
+/// Checks a value and gives it back in the shape the schema wants.
+pub fn conform(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
+    let checker = Checker {
+        root: schema,
+        closed: true,
+    };
+    checker.value(schema, node, path, report)
+}
+
+/// Like [`conform`], but what a map does not name is left out in silence: the rule for documents of
+/// the contract, which may come from a newer program.
+pub fn conform_open(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
+    let checker = Checker {
+        root: schema,
+        closed: false,
+    };
+    checker.value(schema, node, path, report)
+}
+
+/// Closes every map with named fields, so that the schema says what the check does.
+pub fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if map.contains_key("properties") && !map.contains_key("additionalProperties") {
+                map.insert("additionalProperties".to_owned(), false.into());
+            }
+            map.values_mut().for_each(close);
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+struct Checker<'a> {
+    root: &'a Value,
+    closed: bool,
+}
+
+impl<'a> Checker<'a> {
+    fn value(&self, schema: &'a Value, node: &Node, path: &str, report: &mut Report) -> Value {
+        let schema = self.resolve(schema);
+        if let Some(words) = self.words(schema) {
+            return word(&words, node, path, report);
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let Some(choices) = schema.get(key).and_then(Value::as_array) {
+                return self.choice(choices, node, path, report);
+            }
+        }
+        if let Some(parts) = schema.get("allOf").and_then(Value::as_array) {
+            let checked: Vec<Value> = parts
+                .iter()
+                .map(|part| self.value(part, node, path, report))
+                .collect();
+            return checked.into_iter().next_back().unwrap_or(Value::Null);
+        }
+        self.typed(schema, node, path, report)
+    }
+
+    fn typed(&self, schema: &'a Value, node: &Node, path: &str, report: &mut Report) -> Value {
+        let types = types(schema);
+        let wants = |name: &str| types.contains(&name);
+        match &node.kind {
+            _ if types.is_empty() => node.to_value(),
+            Kind::Null if wants("null") => Value::Null,
+            Kind::Map(entries) if wants("object") => self.map(schema, node, entries, path, report),
+            Kind::List(items) if wants("array") => self.list(schema, node, items, path, report),
+            Kind::Bool(value) if wants("boolean") => Value::Bool(*value),
+            Kind::Number(number, _) if wants("number") => {
+                within(schema, node, number, path, report);
+                node.to_value()
+            }
+            Kind::Number(number, _) if wants("integer") && !number.is_f64() => {
+                within(schema, node, number, path, report);
+                node.to_value()
+            }
+            Kind::Text(text) if wants("string") => string(schema, node, text, path, report),
+            Kind::Number(_, written) if wants("string") => {
+                string(schema, node, written, path, report)
+            }
+            Kind::Bool(value) if wants("string") => {
+                string(schema, node, &value.to_string(), path, report)
+            }
+            _ => {
+                report.problems.push(wrong_type(&types, node, path));
+                Value::Null
+            }
+        }
+    }
+
+    fn map(
+        &self,
+        schema: &'a Value,
+        node: &Node,
+        entries: &[Entry],
+        path: &str,
+        report: &mut Report,
+    ) -> Value {
+        let empty = Map::new();
+        let named = schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .unwrap_or(&empty);
+        let rest = schema.get("additionalProperties");
+        let mut result = Map::new();
+        for entry in entries {
+            let path = join(path, &entry.name);
+            match (named.get(&entry.name), rest) {
+                (Some(field), _)
+                    if self.resolve(field).get(NOT_USED) == Some(&Value::Bool(true)) =>
+                {
+                    report.not_used.push((path, entry.pointer()));
+                }
+                (Some(field), _) => {
+                    if entry.node.kind == Kind::Null && !self.takes_null(field) {
+                        continue;
+                    }
+                    let value = self.value(field, &entry.node, &path, report);
+                    result.insert(entry.name.clone(), value);
+                }
+                (None, rest)
+                    if rest == Some(&Value::Bool(false))
+                        || (rest.is_none() && !named.is_empty()) =>
+                {
+                    if self.closed {
+                        report.problems.push(unknown(entry, named, path));
+                    }
+                }
+                (None, rest) => {
+                    let any = &Value::Bool(true);
+                    let value = self.value(rest.unwrap_or(any), &entry.node, &path, report);
+                    result.insert(entry.name.clone(), value);
+                }
+            }
+        }
+        self.required(schema, node, path, report);
+        Value::Object(result)
+    }
+
+    fn required(&self, schema: &Value, node: &Node, path: &str, report: &mut Report) {
+        let required = schema.get("required").and_then(Value::as_array);
+        for name in required.into_iter().flatten().filter_map(Value::as_str) {
+            let given = node.get(name).is_some_and(|e| e.node.kind != Kind::Null);
+            if !given {
+                let place = node.get(name).and_then(|entry| entry.place).or(node.place);
+                report.problems.push(Problem::new(
+                    join(path, name),
+                    place,
+                    format!("`{name}` is missing{}", within_words(path)),
+                ));
+            }
+        }
+    }
+
+    fn list(
+        &self,
+        schema: &'a Value,
+        node: &Node,
+        items: &[Node],
+        path: &str,
+        report: &mut Report,
+    ) -> Value {
+        let any = &Value::Bool(true);
+        let each = schema.get("items").unwrap_or(any);
+        if let Some(least) = schema.get("minItems").and_then(Value::as_u64)
+            && (items.len() as u64) < least
+        {
+            let message = format!("`{}` needs at least {least}", last(path));
+            report
+                .problems
+                .push(Problem::new(path, node.place, message));
+        }
+        Value::Array(
+            items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| self.value(each, item, &format!("{path}[{index}]"), report))
+                .collect(),
+        )
+    }
+
+    /// Of several schemas the one that fits; else the complaint of the only one of the right type.
+    fn choice(&self, choices: &'a [Value], node: &Node, path: &str, report: &mut Report) -> Value {
+        let mut of_its_type = Vec::new();
+        for choice in choices {
+            let mut trial = Report::default();
+            let value = self.value(choice, node, path, &mut trial);
+            if trial.problems.is_empty() {
+                report.not_used.append(&mut trial.not_used);
+                return value;
+            }
+            if is_of_kind(&self.kinds(choice), node) {
+                of_its_type.push(trial);
+            }
+        }
+        if of_its_type.len() == 1 {
+            report.problems.append(&mut of_its_type[0].problems);
+        } else {
+            let wanted: Vec<&str> = choices
+                .iter()
+                .flat_map(|choice| self.kinds(choice))
+                .collect();
+            report.problems.push(wrong_type(&wanted, node, path));
+        }
+        Value::Null
+    }
+
+    /// Follows `$ref` into this schema's definitions; an unknown one accepts everything.
+    fn resolve(&self, mut schema: &'a Value) -> &'a Value {
+        const DEEPEST: usize = 32;
+        for _ in 0..DEEPEST {
+            let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
+                break;
+            };
+            let target = reference
+                .strip_prefix('#')
+                .and_then(|pointer| self.root.pointer(pointer));
+            schema = target.unwrap_or(&Value::Bool(true));
+        }
+        schema
+    }
+
+    fn takes_null(&self, schema: &'a Value) -> bool {
+        let schema = self.resolve(schema);
+        let any_of = schema.get("anyOf").and_then(Value::as_array);
+        types(schema).contains(&"null")
+            || any_of.is_some_and(|choices| choices.iter().any(|choice| self.takes_null(choice)))
+    }
+
+    /// Types of what a schema accepts.
+    fn kinds(&self, schema: &'a Value) -> Vec<&'a str> {
+        let schema = self.resolve(schema);
+        if self.words(schema).is_some() {
+            return vec!["string"];
+        }
+        let choices = ["anyOf", "oneOf"]
+            .iter()
+            .find_map(|key| schema.get(*key)?.as_array());
+        match choices {
+            Some(choices) => choices
+                .iter()
+                .flat_map(|choice| self.kinds(choice))
+                .collect(),
+            None => types(schema),
+        }
+    }
+
+    /// The words a schema enumerates, if that is all it does.
+    fn words(&self, schema: &'a Value) -> Option<Vec<&'a str>> {
+        let texts =
+            |values: &'a [Value]| values.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
+        if let Some(word) = schema.get("const") {
+            return Some(vec![word.as_str()?]);
+        }
+        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            return texts(words);
+        }
+        let choices = schema.get("oneOf").and_then(Value::as_array)?;
+        let mut all = Vec::new();
+        for choice in choices {
+            all.extend(self.words(self.resolve(choice))?);
+        }
+        Some(all)
+    }
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a value is of one of these types.
+fn is_of_kind(kinds: &[&str], node: &Node) -> bool {
+    let of_kind: &[&str] = match node.kind {
+        Kind::Null => &["null"],
+        // Text may be written without quotes.
+        Kind::Bool(_) => &["boolean", "string"],
+        Kind::Number(..) => &["number", "integer", "string"],
+        Kind::Text(_) => &["string"],
+        Kind::List(_) => &["array"],
+        Kind::Map(_) => &["object"],
+    };
+    kinds.iter().any(|name| of_kind.contains(name))
+}
+
+fn word(words: &[&str], node: &Node, path: &str, report: &mut Report) -> Value {
+    let written = match &node.kind {
+        Kind::Text(text) | Kind::Number(_, text) => text.clone(),
+        Kind::Bool(value) => value.to_string(),
+        _ => {
+            report.problems.push(wrong_type(&["string"], node, path));
+            return Value::Null;
+        }
+    };
+    if words.contains(&written.as_str()) {
+        return Value::String(written);
+    }
+    let message = format!("`{}` cannot be `{written}`", last(path));
+    let help = match nearest(&written, words.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("it is one of {}", list(words.iter().copied())),
+    };
+    report
+        .problems
+        .push(Problem::new(path, node.place, message).help(help));
+    Value::Null
+}
+
+fn string(schema: &Value, node: &Node, text: &str, path: &str, report: &mut Report) -> Value {
+    let least = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
+    if (text.chars().count() as u64) < least {
+        let message = format!("`{}` is empty", last(path));
+        report
+            .problems
+            .push(Problem::new(path, node.place, message));
+    } else if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
+        && regex::Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text))
+    {
+        let message = format!("`{}` cannot be `{text}`", last(path));
+        let help = match schema.get("x-help").and_then(Value::as_str) {
+            Some(help) => help.to_owned(),
+            None => format!("it must match `{pattern}`"),
+        };
+        report
+            .problems
+            .push(Problem::new(path, node.place, message).help(help));
+    }
+    Value::String(text.to_owned())
+}
+
+fn within(
+    schema: &Value,
+    node: &Node,
+    number: &serde_json::Number,
+    path: &str,
+    report: &mut Report,
+) {
+    let value = number.as_f64().unwrap_or(f64::NAN);
+    let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
+    let widest = match schema.get("format").and_then(Value::as_str) {
+        Some("uint8") => Some(255.0),
+        Some("uint16") => Some(65_535.0),
+        Some("uint32") => Some(4_294_967_295.0),
+        Some("int32") => Some(2_147_483_647.0),
+        _ => None,
+    };
+    let least = bound("minimum");
+    let most = bound("maximum").or(widest);
+    let below = least.is_some_and(|least| value < least)
+        || bound("exclusiveMinimum").is_some_and(|least| value <= least);
+    let above = most.is_some_and(|most| value > most)
+        || bound("exclusiveMaximum").is_some_and(|most| value >= most);
+    if below || above {
+        let help = match (least, most) {
+            (Some(least), Some(most)) => format!("it is {least} to {most}"),
+            (Some(least), None) => format!("it is at least {least}"),
+            (None, Some(most)) => format!("it is at most {most}"),
+            (None, None) => "it is out of range".to_owned(),
+        };
+        let message = format!("`{}` cannot be {number}", last(path));
+        report
+            .problems
+            .push(Problem::new(path, node.place, message).help(help));
+    }
+}
+
+fn wrong_type(types: &[&str], node: &Node, path: &str) -> Problem {
+    let mut wanted: Vec<&str> = Vec::new();
+    for name in types.iter().filter(|name| **name != "null") {
+        let noun = match *name {
+            "object" => "a map",
+            "array" => "a list",
+            "boolean" => "true or false",
+            "integer" => "a whole number",
+            "number" => "a number",
+            _ => "text",
+        };
+        if !wanted.contains(&noun) {
+            wanted.push(noun);
+        }
+    }
+    let wanted = match wanted.as_slice() {
+        [] => "something else".to_owned(),
+        several => several.join(" or "),
+    };
+    let found = match &node.kind {
+        Kind::Text(text) if text.len() <= 40 => format!("the text `{text}`"),
+        Kind::Number(_, written) => format!("`{written}`"),
+        _ => node.noun().to_owned(),
+    };
+    Problem::new(
+        path,
+        node.place,
+        format!("{} must be {wanted}, not {found}", subject(path)),
+    )
+}
+
+fn unknown(entry: &Entry, named: &Map<String, Value>, path: String) -> Problem {
+    let names = || named.keys().map(String::as_str);
+    let help = match nearest(&entry.name, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if named.is_empty() => "nothing can be set here".to_owned(),
+        None => format!("what can stand here: {}", list(names())),
+    };
+    let parent = path
+        .strip_suffix(&entry.name)
+        .map(|parent| parent.trim_end_matches('.').to_owned())
+        .unwrap_or_default();
+    let message = format!("there is no `{}`{}", entry.name, within_words(&parent));
+    Problem::new(path, entry.place, message).help(help)
+}
+
+fn within_words(path: &str) -> String {
+    if path.is_empty() {
+        String::new()
+    } else {
+        format!(" in `{path}`")
+    }
+}
+
+/// `a.b[0]` and `c` give `a.b[0].c`.
+#[must_use]
+pub fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+/// What a path names, for messages.
+fn subject(path: &str) -> String {
+    match path {
+        "" => "the file".to_owned(),
+        path => format!("`{}`", last(path)),
+    }
+}
+
+/// The last name of a path with its index: `devices[0]` of `pools[1].devices[0]`.
+fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::document::{Source, parse};
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is used")]
+    struct Thing {
+        name: String,
+        #[serde(default)]
+        size: u16,
+        #[serde(default)]
+        flavour: Option<Flavour>,
+        #[serde(default)]
+        tags: Vec<String>,
+        #[serde(default)]
+        devices: Vec<engine_provider_api::Device>,
+        #[serde(default)]
+        inner: Option<Box<Thing>>,
+        #[serde(default)]
+        free: std::collections::BTreeMap<String, u32>,
+        #[serde(default)]
+        #[schemars(extend("x-not-used" = true))]
+        theirs: Option<u32>,
+    }
+
+    #[derive(JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Flavour {
+        /// Sweet.
+        Sweet,
+        /// Sour.
+        Sour,
+    }
+
+    fn check(text: &str) -> (Value, Vec<String>, Vec<String>) {
+        let schema = schemars::schema_for!(Thing).to_value();
+        let node = parse(&Source::new("x", text)).expect("yaml");
+        let mut report = Report::default();
+        let value = conform(&schema, &node, "", &mut report);
+        let problems = report.problems.iter().map(|problem| {
+            let help = problem.help.as_deref().unwrap_or("-");
+            format!("{}: {} [{help}]", problem.field, problem.message)
+        });
+        let not_used = report.not_used.iter().map(|(path, _)| path.clone());
+        (value, problems.collect(), not_used.collect())
+    }
+
+    #[test]
+    fn everything_wrong_is_told_at_once() {
+        let (_, problems, _) = check(
+            "size: 70000\nflavour: swet\ntags: [a, [b]]\ndevices: [1, x, {}]\nfre: 1\n\
+             inner: {name: x, size: big}\nfree: {a: -1}\n",
+        );
+        insta::assert_snapshot!(problems.join("\n"), @r"
+        size: `size` cannot be 70000 [it is 0 to 65535]
+        flavour: `flavour` cannot be `swet` [did you mean `sweet`?]
+        tags[1]: `tags[1]` must be text, not a list [-]
+        devices[2]: `devices[2]` must be a whole number or text, not a map [-]
+        fre: there is no `fre` [did you mean `free`?]
+        inner.size: `size` must be a whole number, not the text `big` [-]
+        free.a: `a` cannot be -1 [it is 0 to 4294967295]
+        name: `name` is missing [-]
+        ");
+    }
+
+    #[test]
+    fn text_is_taken_as_written_and_empty_counts_as_not_given() {
+        let (value, problems, not_used) =
+            check("name: 24.10\ntags: [true, 007]\nsize:\nflavour:\ntheirs: {any: thing}\n");
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(
+            value,
+            json!({"name": "24.10", "tags": ["true", "007"], "flavour": null})
+        );
+        assert_eq!(not_used, ["theirs"]);
+    }
+
+    #[test]
+    fn a_closed_schema_says_what_the_check_does() {
+        let mut schema = schemars::schema_for!(Thing).to_value();
+        close(&mut schema);
+        assert_eq!(schema["additionalProperties"], json!(false));
+        assert_eq!(
+            schema["properties"]["free"]["additionalProperties"]["type"],
+            "integer"
+        );
+    }
+}

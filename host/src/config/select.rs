@@ -1,0 +1,352 @@
+//! Which pool is wanted, and what the command line changes about it.
+
+use std::path::{Path, PathBuf};
+
+use engine_provider_api::{GpuPolicy, Mode, Pool};
+
+use super::{
+    check::misfits,
+    places::Places,
+    pools::{Surroundings, load},
+    problem::{ConfigError, Problem, list},
+    syntax::{self, Base},
+};
+use crate::policy::{Layer, NetworkPolicy, Origin, Policy, Setting};
+
+/// Pool file looked for where no other is named.
+pub const USUAL_FILE: &str = "pools.yaml";
+
+/// How a pool is picked.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--pool`.
+    pub pool: Option<String>,
+    /// `--provider`: the engine family.
+    pub provider: Option<String>,
+    /// Directory in which [`USUAL_FILE`] is looked for.
+    pub directory: PathBuf,
+}
+
+/// What was picked.
+#[derive(Debug, Clone)]
+pub enum Selected {
+    /// A pool of a file.
+    Pool(Box<Wanted>),
+    /// No file: the default pool of this engine's provider. Give it to [`Wanted::of_default`].
+    DefaultPool {
+        /// Engine family.
+        engine: String,
+    },
+}
+
+/// The pool that is wanted.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The pool.
+    pub pool: Pool,
+    /// What it asks of policy, weakest first. For [`crate::policy::resolve`].
+    pub requests: Vec<Layer>,
+    /// Where its values stand.
+    pub places: Places,
+    /// What the operator should know, rendered.
+    pub notices: Vec<String>,
+}
+
+/// What the command line changes.
+#[derive(Debug, Clone, Default)]
+pub struct Overlay {
+    /// `--mode`.
+    pub mode: Option<Mode>,
+    /// `--model`: a reference; a relative path starts at [`Overlay::base`].
+    pub model: Option<String>,
+    /// Where relative paths of the command line start.
+    pub base: Base,
+    /// `--gpu`.
+    pub gpu: Option<GpuPolicy>,
+    /// `--allow-package-installs`.
+    pub allow_package_installs: bool,
+    /// `--allow-binary-downloads`.
+    pub allow_binary_downloads: bool,
+    /// `--offline`.
+    pub offline: bool,
+}
+
+/// The pool file of a selection; `None` where there is none.
+///
+/// `--config` wins, then [`USUAL_FILE`] in the directory.
+#[must_use]
+pub fn file_of(selection: &Selection) -> Option<PathBuf> {
+    if let Some(path) = &selection.config {
+        return Some(path.clone());
+    }
+    selection
+        .directory
+        .join(USUAL_FILE)
+        .is_file()
+        .then(|| PathBuf::from(USUAL_FILE))
+}
+
+/// Picks a pool: `--pool`, else the first pool of the engine of `--provider`, else the first pool.
+pub fn select(selection: &Selection, surroundings: &Surroundings) -> Result<Selected, ConfigError> {
+    let Some(path) = file_of(selection) else {
+        let engine = selection.provider.clone();
+        return engine
+            .map(|engine| Selected::DefaultPool { engine })
+            .ok_or(ConfigError::NothingGiven);
+    };
+    let loaded = load(&selection.directory.join(&path), surroundings)?;
+    let entries = &loaded.pools;
+    let index = index_of(selection, entries.iter().map(|entry| &entry.pool), &path)?;
+    let entry = entries[index].clone();
+    let mut notices: Vec<String> = loaded
+        .notices
+        .iter()
+        .map(|notice| notice.render(&loaded.source))
+        .collect();
+    if selection.pool.is_none() && selection.provider.is_none() && entries.len() > 1 {
+        let others = list(entries.iter().map(|entry| entry.pool.id.as_str()));
+        notices.push(format!(
+            "{}: pool `{}` is taken, the first of {others}; `--pool` picks another",
+            path.display(),
+            entry.pool.id
+        ));
+    }
+    Ok(Selected::Pool(Box::new(Wanted {
+        pool: entry.pool,
+        requests: entry.requests,
+        places: entry.places,
+        notices,
+    })))
+}
+
+fn index_of<'a>(
+    selection: &Selection,
+    pools: impl Iterator<Item = &'a Pool> + Clone,
+    path: &Path,
+) -> Result<usize, ConfigError> {
+    if let Some(wanted) = &selection.pool {
+        let found = pools.clone().position(|pool| pool.id == *wanted);
+        let index = found.ok_or_else(|| ConfigError::NoSuchPool {
+            path: path.to_owned(),
+            wanted: wanted.clone(),
+            known: pools.clone().map(|pool| pool.id.clone()).collect(),
+        })?;
+        let engine = pools.clone().nth(index).map(|pool| pool.engine.clone());
+        return match (&selection.provider, engine) {
+            (Some(provider), Some(engine)) if *provider != engine => {
+                Err(ConfigError::OtherEngine {
+                    pool: wanted.clone(),
+                    engine,
+                    provider: provider.clone(),
+                })
+            }
+            _ => Ok(index),
+        };
+    }
+    let Some(engine) = &selection.provider else {
+        return Ok(0);
+    };
+    let found = pools.clone().position(|pool| pool.engine == *engine);
+    found.ok_or_else(|| {
+        let mut known: Vec<String> = pools.map(|pool| pool.engine.clone()).collect();
+        known.sort();
+        known.dedup();
+        ConfigError::NoPoolOfEngine {
+            path: path.to_owned(),
+            engine: engine.clone(),
+            known,
+        }
+    })
+}
+
+impl Wanted {
+    /// A provider's default pool, which stands in no file and asks nothing of policy.
+    #[must_use]
+    pub fn of_default(pool: Pool) -> Self {
+        Self {
+            pool,
+            requests: Vec::new(),
+            places: Places::default(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Applies the command line: mode and model now, the rest as a request to policy.
+    pub fn overlay(&mut self, overlay: &Overlay) -> Result<(), ConfigError> {
+        self.requests.push(overlay.layer());
+        if let Some(reference) = &overlay.model {
+            self.replace_model(reference, &overlay.base)?;
+        }
+        let Some(mode) = overlay.mode else {
+            return Ok(());
+        };
+        let because = format!("not used: `--mode {mode}` was given");
+        let unused = misfits(&self.pool, mode, &self.places, &because);
+        self.note(unused);
+        self.pool.provisioning.mode = Some(mode);
+        Ok(())
+    }
+
+    /// Another model: what was said of the old one (digest, name, quantisation) goes with it.
+    fn replace_model(&mut self, reference: &str, base: &Base) -> Result<(), ConfigError> {
+        let checked = syntax::model_reference(reference, base);
+        let reference = checked.map_err(|(message, help)| ConfigError::BadFlag {
+            flag: "--model",
+            message,
+            help,
+        })?;
+        let model = self.pool.provisioning.model.get_or_insert_default();
+        if model.reference != reference {
+            model.reference = reference;
+            model.checksum = None;
+            self.pool.model = None;
+            self.pool.quant = None;
+        }
+        Ok(())
+    }
+
+    /// Applies what policy resolved to.
+    pub fn apply(&mut self, policy: &Policy) {
+        self.pool.gpu = policy.gpu.value;
+        if policy.gpu.value != GpuPolicy::Forbid {
+            return;
+        }
+        let origin = policy.gpu.origin.to_string();
+        for field in ["devices", "tensor_split"] {
+            if self.places.exact(field).is_some() {
+                let problem = self.places.problem(
+                    field,
+                    format!("`{field}` is not used: `gpu` is `forbid` by {origin}"),
+                );
+                self.note(vec![problem]);
+            }
+        }
+        self.pool.devices.clear();
+        self.pool.tensor_split.clear();
+    }
+
+    fn note(&mut self, problems: Vec<Problem>) {
+        let source = self.places.source().cloned();
+        let render = |problem: &Problem| match &source {
+            Some(source) => problem.render(source),
+            None => problem.message.clone(),
+        };
+        self.notices.extend(problems.iter().map(render));
+    }
+}
+
+impl Overlay {
+    /// The flags as a request to policy.
+    #[must_use]
+    pub fn layer(&self) -> Layer {
+        fn flag<T>(value: Option<T>, name: &str) -> Option<Setting<T>> {
+            Some(Setting {
+                value: value?,
+                origin: Origin::Flag(name.to_owned()),
+            })
+        }
+        let on = |given: bool| given.then_some(true);
+        Layer {
+            gpu: flag(self.gpu, "--gpu"),
+            allow_package_installs: flag(
+                on(self.allow_package_installs),
+                "--allow-package-installs",
+            ),
+            allow_binary_downloads: flag(
+                on(self.allow_binary_downloads),
+                "--allow-binary-downloads",
+            ),
+            network: flag(self.offline.then_some(NetworkPolicy::Offline), "--offline"),
+            ..Layer::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Exit, Fault as _};
+
+    fn directory(text: Option<&str>) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        if let Some(text) = text {
+            std::fs::write(directory.path().join(USUAL_FILE), text).unwrap();
+        }
+        directory
+    }
+
+    fn pick(
+        text: Option<&str>,
+        pool: Option<&str>,
+        provider: Option<&str>,
+    ) -> Result<String, ConfigError> {
+        let directory = directory(text);
+        let selection = Selection {
+            config: None,
+            pool: pool.map(str::to_owned),
+            provider: provider.map(str::to_owned),
+            directory: directory.path().to_owned(),
+        };
+        select(&selection, &Surroundings::default()).map(|selected| match selected {
+            Selected::Pool(wanted) => format!("{} ({})", wanted.pool.id, wanted.notices.len()),
+            Selected::DefaultPool { engine } => format!("default of {engine}"),
+        })
+    }
+
+    const THREE: &str = "pools:\n  - {id: a, engine: vllm}\n  - {id: b, engine: llamacpp}\n  - {id: c, engine: llamacpp}\n";
+
+    #[test]
+    fn the_first_pool_of_the_engine_is_taken_unless_another_is_named() {
+        assert_eq!(pick(Some(THREE), None, Some("llamacpp")).unwrap(), "b (0)");
+        assert_eq!(pick(Some(THREE), Some("c"), None).unwrap(), "c (0)");
+        assert_eq!(pick(Some(THREE), None, None).unwrap(), "a (1)");
+        assert_eq!(
+            pick(None, None, Some("llamacpp")).unwrap(),
+            "default of llamacpp"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_picked_is_told_with_what_can() {
+        let told = |result: Result<String, ConfigError>| {
+            let error = result.unwrap_err();
+            let hints: Vec<String> = error.hints().into_iter().map(|hint| hint.text).collect();
+            let text = error.to_string();
+            let name = text.split("pools.yaml").last().unwrap_or(&text).to_owned();
+            (error.exit(), format!("{name} [{}]", hints.join("; ")))
+        };
+        assert_eq!(
+            told(pick(Some(THREE), Some("d"), None)),
+            (
+                Exit::NotFound,
+                "` has no pool `d` [did you mean `--pool a`?]".to_owned()
+            )
+        );
+        assert_eq!(
+            told(pick(Some(THREE), None, Some("triton"))),
+            (
+                Exit::NotFound,
+                "` has no pool of engine `triton` [it has pools of `llamacpp`, `vllm`]".to_owned()
+            )
+        );
+        assert_eq!(
+            told(pick(Some(THREE), Some("a"), Some("llamacpp"))).0,
+            Exit::Usage
+        );
+        assert_eq!(told(pick(None, None, None)).0, Exit::Usage);
+    }
+
+    #[test]
+    fn a_named_file_that_is_missing_is_an_error_not_the_default_pool() {
+        let selection = Selection {
+            config: Some("nowhere.yaml".into()),
+            provider: Some("llamacpp".to_owned()),
+            ..Selection::default()
+        };
+        let error = select(&selection, &Surroundings::default()).unwrap_err();
+        assert_eq!(error.to_string(), "`nowhere.yaml` cannot be read");
+        assert_eq!(error.exit(), Exit::Config);
+    }
+}

@@ -1,0 +1,462 @@
+//! What single values must look like: digests, references, git names, environment values.
+
+use std::path::{Path, PathBuf};
+
+use engine_provider_api::Template;
+
+use super::problem::{list, nearest};
+
+/// What is wrong with a value, and what to write instead.
+pub type Complaint = (String, Option<String>);
+
+fn complaint(message: impl Into<String>, help: &str) -> Complaint {
+    (message.into(), Some(help.to_owned()))
+}
+
+/// Directories that written paths start from.
+#[derive(Debug, Clone, Default)]
+pub struct Base {
+    /// Directory of the file.
+    pub directory: PathBuf,
+    /// Home directory of the user, for `~/`.
+    pub home: Option<PathBuf>,
+}
+
+impl Base {
+    /// An absolute path for a written one.
+    pub fn absolute(&self, written: &str) -> Result<String, Complaint> {
+        let path = match (written.strip_prefix("~/"), &self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            (Some(_), None) => {
+                return Err(complaint("`~` has no meaning here", "write the whole path"));
+            }
+            (None, _) if written.starts_with('~') => {
+                return Err(complaint(
+                    format!("`{written}` is no path"),
+                    "write the whole path",
+                ));
+            }
+            (None, _) => self.directory.join(written),
+        };
+        Ok(plain(&path).to_string_lossy().into_owned())
+    }
+}
+
+/// The path without `.` and without `..` where that needs no look at the disk.
+fn plain(path: &Path) -> PathBuf {
+    use std::path::Component;
+    let mut result = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if result.file_name().is_some() => {
+                result.pop();
+            }
+            other => result.push(other),
+        }
+    }
+    result
+}
+
+/// Kinds of model reference.
+const SCHEMES: &[&str] = &[
+    "builtin", "file", "https", "http", "hf", "s3", "oci", "local",
+];
+
+/// Whether a text is a model reference, rather than a mere name.
+#[must_use]
+pub fn is_reference(text: &str) -> bool {
+    scheme(text).is_some_and(|scheme| SCHEMES.contains(&scheme))
+        || text.starts_with(['/', '.', '~'])
+        || text.ends_with(".gguf")
+}
+
+fn scheme(text: &str) -> Option<&str> {
+    let (scheme, _) = text.split_once(':')?;
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (!scheme.is_empty() && scheme.bytes().all(is_word)).then_some(scheme)
+}
+
+/// Checks a model reference and makes file references absolute (`file:/…`).
+pub fn model_reference(text: &str, base: &Base) -> Result<String, Complaint> {
+    if text != text.trim() || text.chars().any(char::is_control) {
+        return Err(complaint(
+            "the reference has spaces around it or control characters in it",
+            "remove them",
+        ));
+    }
+    let rest = |scheme: &str| &text[scheme.len() + 1..];
+    match scheme(text) {
+        None => file_reference(text, base),
+        Some(scheme @ ("file" | "local")) => {
+            let path = rest(scheme);
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err(complaint(
+                    "the reference names no file",
+                    "write `file:/path/to/model.gguf`",
+                ));
+            }
+            Ok(format!("file:{}", base.absolute(path)?))
+        }
+        Some("builtin") => named(text, rest("builtin"), "`builtin:haiku`"),
+        Some("hf") => hub_reference(text, rest("hf")),
+        Some(scheme @ ("https" | "http" | "s3" | "oci")) => web_reference(text, scheme),
+        Some(other) => Err((
+            format!("`{other}:` is not a kind of model reference"),
+            Some(match nearest(other, SCHEMES.iter().copied()) {
+                Some(near) => format!("did you mean `{near}:`?"),
+                None => "write `file:`, `https://`, `hf:`, `s3://`, `oci://` or `builtin:`".into(),
+            }),
+        )),
+    }
+}
+
+fn file_reference(text: &str, base: &Base) -> Result<String, Complaint> {
+    let is_path = text.starts_with(['/', '.', '~']) || Path::new(text).extension().is_some();
+    if is_path || !text.contains('/') {
+        return Ok(format!("file:{}", base.absolute(text)?));
+    }
+    Err((
+        format!("`{text}` can be a file or a hub repository"),
+        Some(format!("write `./{text}` or `hf:{text}`")),
+    ))
+}
+
+fn named(text: &str, name: &str, example: &str) -> Result<String, Complaint> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err((
+            format!("`{text}` names nothing"),
+            Some(format!("write for example {example}")),
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+fn hub_reference(text: &str, rest: &str) -> Result<String, Complaint> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let parts: Vec<&str> = rest.split('/').collect();
+    let whole = parts.len() >= 2 && parts.iter().all(|part| !part.is_empty() && *part != "..");
+    if !whole || rest.contains(char::is_whitespace) {
+        return Err(complaint(
+            format!("`{text}` names no repository"),
+            "write `hf:organisation/repository` or `hf:organisation/repository/file`",
+        ));
+    }
+    Ok(format!("hf:{rest}"))
+}
+
+fn web_reference(text: &str, scheme: &str) -> Result<String, Complaint> {
+    let text = match text
+        .strip_prefix(scheme)
+        .and_then(|rest| rest.strip_prefix(':'))
+    {
+        Some(rest) if !rest.starts_with("//") => format!("{scheme}://{rest}"),
+        _ => text.to_owned(),
+    };
+    url(&text)?;
+    Ok(text)
+}
+
+/// Checks a URL: it parses, has a host and carries no credentials.
+pub fn url(text: &str) -> Result<(), Complaint> {
+    let parsed =
+        url::Url::parse(text).map_err(|error| (format!("this is no URL: {error}"), None))?;
+    if parsed.host_str().is_none_or(str::is_empty) && parsed.scheme() != "file" {
+        return Err(("the URL names no host".to_owned(), None));
+    }
+    if parsed.password().is_some() {
+        return Err(complaint(
+            "the URL carries a password",
+            "take it out: secrets never stand in URLs",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a URL leads to this machine.
+#[must_use]
+pub fn is_loopback(text: &str) -> bool {
+    let parsed = url::Url::parse(text).ok();
+    match parsed.as_ref().and_then(url::Url::host) {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// Algorithms of digests and their lengths in hexadecimal digits.
+const ALGORITHMS: &[(&str, usize)] = &[("sha256", 64), ("sha512", 128)];
+
+/// Checks a digest, `ALGORITHM:HEX`, of one of the algorithms allowed.
+pub fn digest(text: &str, allowed: &[&str]) -> Result<(), Complaint> {
+    let wanted = || {
+        let shapes = ALGORITHMS.iter().filter(|(name, _)| allowed.contains(name));
+        let shapes: Vec<String> = shapes
+            .map(|(name, digits)| format!("`{name}:` and {digits} hexadecimal digits"))
+            .collect();
+        format!("write {}", shapes.join(", or "))
+    };
+    let is_hex = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let Some((algorithm, digits)) = text.split_once(':') else {
+        let known = ALGORITHMS.iter().find(|(_, digits)| *digits == text.len());
+        return Err(match known.filter(|_| is_hex(text)) {
+            Some((name, _)) => (
+                "the digest does not say its algorithm".to_owned(),
+                Some(format!("did you mean `{name}:{text}`?")),
+            ),
+            None => (format!("`{text}` is no digest"), Some(wanted())),
+        });
+    };
+    let Some((_, expected)) = ALGORITHMS
+        .iter()
+        .find(|(name, _)| *name == algorithm && allowed.contains(name))
+    else {
+        return Err((
+            format!("digests of algorithm `{algorithm}` are not accepted here"),
+            Some(wanted()),
+        ));
+    };
+    if digits.len() != *expected || !is_hex(digits) {
+        return Err((
+            format!(
+                "a {algorithm} digest has {expected} hexadecimal digits, not {} characters",
+                digits.chars().count()
+            ),
+            None,
+        ));
+    }
+    if digits.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Err((
+            "digests are written in lower case".to_owned(),
+            Some(format!("write `{algorithm}:{}`", digits.to_lowercase())),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks a commit, tag or branch by the rules of git-check-ref-format(1) that matter here.
+pub fn git_reference(text: &str) -> Result<(), Complaint> {
+    let forbidden = |c: char| c.is_whitespace() || c.is_control() || "~^:?*[\\".contains(c);
+    if text.is_empty()
+        || text.starts_with(['-', '/'])
+        || text.ends_with(['/', '.'])
+        || text.contains("..")
+        || text.contains("@{")
+        || text.contains(forbidden)
+    {
+        return Err(complaint(
+            format!("`{text}` cannot be a commit, tag or branch"),
+            "write a full commit, a tag or a branch",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks a git repository: a URL without credentials, `user@host:path`, or a path; never an option.
+pub fn git_repository(text: &str) -> Result<(), Complaint> {
+    const KINDS: &[&str] = &["https", "http", "ssh", "git", "file"];
+    if text.starts_with('-') || text.is_empty() || text.contains(char::is_whitespace) {
+        return Err((format!("`{text}` is no git repository"), None));
+    }
+    match text.split_once("://") {
+        Some((scheme, _)) if KINDS.contains(&scheme) => url(text),
+        Some((scheme, _)) => Err((
+            format!("git repositories are not fetched by `{scheme}`"),
+            Some(format!("use one of {}", list(KINDS.iter().copied()))),
+        )),
+        // `ext::sh -c …` and its like run programs.
+        None if text.contains("::") => Err((format!("`{text}` is no git repository"), None)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the name of an environment variable.
+pub fn variable_name(name: &str) -> Result<(), Complaint> {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || !name.bytes().all(word) || name.as_bytes()[0].is_ascii_digit() {
+        return Err(complaint(
+            format!("`{name}` cannot name an environment variable"),
+            "use letters, digits and `_`",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the value of an environment variable: `{secret.NAME}` is its only placeholder.
+pub fn variable_value(text: &str) -> Result<(), Complaint> {
+    let template = Template::new(text);
+    let placeholders = template.placeholders().map_err(|error| {
+        (
+            error.reason,
+            Some("`{secret.NAME}` is the only placeholder; write `{{` and `}}` for braces".into()),
+        )
+    })?;
+    for name in placeholders {
+        let secret = name
+            .strip_prefix("secret.")
+            .filter(|name| !name.contains('.'));
+        if secret.is_none() {
+            return Err(complaint(
+                format!("`{{{name}}}` cannot be filled in here"),
+                "`{secret.NAME}` is the only placeholder; write `{{` and `}}` for braces",
+            ));
+        }
+    }
+    if text.contains('\0') {
+        return Err(("the value holds a zero byte".to_owned(), None));
+    }
+    Ok(())
+}
+
+/// Whether a name says that its value is secret.
+#[must_use]
+pub fn names_a_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    [
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "API_KEY",
+        "APIKEY",
+        "ACCESS_KEY",
+    ]
+    .iter()
+    .any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base() -> Base {
+        Base {
+            directory: "/etc/pools".into(),
+            home: Some("/home/ada".into()),
+        }
+    }
+
+    #[test]
+    fn model_references_are_absolute_or_refused() {
+        for (written, expected) in [
+            ("./m.gguf", "file:/etc/pools/m.gguf"),
+            ("../m.gguf", "file:/etc/m.gguf"),
+            ("m.gguf", "file:/etc/pools/m.gguf"),
+            ("~/m.gguf", "file:/home/ada/m.gguf"),
+            ("/m.gguf", "file:/m.gguf"),
+            ("file:/m.gguf", "file:/m.gguf"),
+            ("file:///m.gguf", "file:/m.gguf"),
+            ("local:/models/x.gguf", "file:/models/x.gguf"),
+            ("builtin:haiku", "builtin:haiku"),
+            ("hf:org/repo/x.gguf", "hf:org/repo/x.gguf"),
+            ("hf://org/repo", "hf:org/repo"),
+            ("https://h/x.gguf", "https://h/x.gguf"),
+            ("s3://bucket/x.gguf", "s3://bucket/x.gguf"),
+        ] {
+            assert_eq!(model_reference(written, &base()).as_deref(), Ok(expected));
+        }
+        let refused = |text: &str| {
+            let (message, help) = model_reference(text, &base()).expect_err(text);
+            format!("{text} => {message} [{}]", help.unwrap_or_default())
+        };
+        insta::assert_snapshot!(
+            ["", "org/repo", "huggingface:x", "hff:a/b", "hf:x", "builtin:", "https://u:p@h/x", "file:", " x.gguf", "~bob/x.gguf"]
+                .into_iter()
+                .skip(1)
+                .map(refused)
+                .collect::<Vec<_>>()
+                .join("\n"),
+            @r"
+        org/repo => `org/repo` can be a file or a hub repository [write `./org/repo` or `hf:org/repo`]
+        huggingface:x => `huggingface:` is not a kind of model reference [write `file:`, `https://`, `hf:`, `s3://`, `oci://` or `builtin:`]
+        hff:a/b => `hff:` is not a kind of model reference [did you mean `hf:`?]
+        hf:x => `hf:x` names no repository [write `hf:organisation/repository` or `hf:organisation/repository/file`]
+        builtin: => `builtin:` names nothing [write for example `builtin:haiku`]
+        https://u:p@h/x => the URL carries a password [take it out: secrets never stand in URLs]
+        file: => the reference names no file [write `file:/path/to/model.gguf`]
+         x.gguf => the reference has spaces around it or control characters in it [remove them]
+        ~bob/x.gguf => `~bob/x.gguf` is no path [write the whole path]
+        "
+        );
+    }
+
+    #[test]
+    fn digests_say_their_algorithm() {
+        let hex = "0".repeat(64);
+        let both = &["sha256", "sha512"][..];
+        assert_eq!(digest(&format!("sha256:{hex}"), both), Ok(()));
+        assert_eq!(digest(&format!("sha512:{hex}{hex}"), both), Ok(()));
+        let refused = |text: &str, allowed: &[&str]| {
+            let (message, help) = digest(text, allowed).expect_err(text);
+            format!("{message} [{}]", help.unwrap_or_default()).replace(&hex, "HEX")
+        };
+        insta::assert_snapshot!(
+            [
+                refused(&hex, both),
+                refused(&format!("sha512:{hex}{hex}"), &["sha256"]),
+                refused("md5:0", both),
+                refused("sha256:0", both),
+                refused(&format!("sha256:{}", "A".repeat(64)), both),
+                refused("x", &["sha256"]),
+            ].join("\n"), @r"
+        the digest does not say its algorithm [did you mean `sha256:HEX`?]
+        digests of algorithm `sha512` are not accepted here [write `sha256:` and 64 hexadecimal digits]
+        digests of algorithm `md5` are not accepted here [write `sha256:` and 64 hexadecimal digits, or `sha512:` and 128 hexadecimal digits]
+        a sha256 digest has 64 hexadecimal digits, not 1 characters []
+        digests are written in lower case [write `sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa`]
+        `x` is no digest [write `sha256:` and 64 hexadecimal digits]
+        ");
+    }
+
+    #[test]
+    fn only_secrets_are_filled_into_the_environment() {
+        for fine in [
+            "",
+            "plain",
+            "{secret.HF_TOKEN}",
+            "a{secret.X}b",
+            "{{\"a\":1}}",
+        ] {
+            assert_eq!(variable_value(fine), Ok(()), "{fine}");
+        }
+        for bad in [
+            "{HF_TOKEN}",
+            "{address.port}",
+            "{\"a\":1}",
+            "{secret.a.b}",
+            "{",
+        ] {
+            assert!(variable_value(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn git_is_never_given_an_option_or_a_program() {
+        for bad in ["-x", "a..b", "a b", "", "x:y", "HEAD^", "/x"] {
+            assert!(git_reference(bad).is_err(), "{bad}");
+        }
+        for fine in ["master", "b1234", "v1.2.3", "feature/x", &"a".repeat(40)] {
+            assert_eq!(git_reference(fine), Ok(()));
+        }
+        for bad in [
+            "--upload-pack=x",
+            "ext::sh -c x",
+            "ext::x",
+            "https://a:b@h/x",
+            "ftp://h/x",
+        ] {
+            assert!(git_repository(bad).is_err(), "{bad}");
+        }
+        for fine in [
+            "https://h/x.git",
+            "git@h:x.git",
+            "/srv/x.git",
+            "file:///srv/x.git",
+        ] {
+            assert_eq!(git_repository(fine), Ok(()));
+        }
+    }
+}

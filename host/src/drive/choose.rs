@@ -1,0 +1,114 @@
+//! From what is wanted to a pool, its policy and an open provider.
+
+use engine_provider_api::{Mode, ProviderInfo};
+
+use super::{DriveError, Host, Request};
+use crate::{
+    config::{
+        options,
+        pools::Surroundings,
+        select::{Selected, Wanted, select},
+    },
+    fault::Failure,
+    narrate::{Actor, Narrator},
+    policy::{self, Policy},
+    provider::{Catalog, Found, Options, Search, Session},
+};
+
+/// A pool with everything that decides what becomes of it.
+pub struct Chosen {
+    /// The pool, policy and flags applied, and where its values stand.
+    pub wanted: Wanted,
+    /// How the engine comes onto the machine.
+    pub mode: Mode,
+    /// What may be done.
+    pub policy: Policy,
+    /// The provider's file.
+    pub found: Found,
+    /// The provider, open.
+    pub session: Session,
+    /// What it says of itself.
+    pub info: ProviderInfo,
+    /// Tells about this pool.
+    pub narrator: Narrator,
+}
+
+impl Host {
+    /// Finds the pool, opens its provider and settles what may be done.
+    pub async fn choose(&self, request: &Request) -> Result<Chosen, Failure> {
+        let surroundings = Surroundings::of(&self.environment);
+        let selected = select(&request.selection, &surroundings)?;
+        let engine = match &selected {
+            Selected::Pool(wanted) => wanted.pool.engine.clone(),
+            Selected::DefaultPool { engine } => engine.clone(),
+        };
+        let (found, session, info) = self.open_provider(&engine, request).await?;
+        let mut wanted = match selected {
+            Selected::Pool(wanted) => *wanted,
+            Selected::DefaultPool { .. } => Wanted::of_default(info.default_pool.clone()),
+        };
+        wanted.overlay(&request.overlay)?;
+        let policy = self.policy(&wanted, &surroundings)?;
+        wanted.apply(&policy);
+        options::check(&info.options_schema, &wanted.pool.options)
+            .map_err(|problems| DriveError::options(&wanted, problems))?;
+        let mode = mode_of(&wanted, &info)?;
+        let narrator = self.narrator.with(|context| {
+            context.pool_id = Some(wanted.pool.id.clone());
+            context.engine = Some(wanted.pool.engine.clone());
+            context.policy_label = Some(policy.label.clone());
+        });
+        for notice in &wanted.notices {
+            narrator.warn(Actor::EngineProvisioner, "notice", &wanted.pool.id, notice);
+        }
+        Ok(Chosen {
+            wanted,
+            mode,
+            policy,
+            found,
+            session,
+            info,
+            narrator,
+        })
+    }
+
+    /// The policy in force for a pool.
+    pub fn policy(&self, wanted: &Wanted, around: &Surroundings) -> Result<Policy, Failure> {
+        let ceilings = policy::ceilings(&self.home, &around.caller)?;
+        Ok(policy::resolve(
+            &ceilings,
+            &wanted.requests,
+            &around.caller,
+        )?)
+    }
+
+    /// The provider of an engine, found, checked and open.
+    pub async fn open_provider(
+        &self,
+        engine: &str,
+        request: &Request,
+    ) -> Result<(Found, Session, ProviderInfo), Failure> {
+        let search = Search::usual(&request.provider_path, &self.environment, &self.home);
+        let found = Catalog::search(&search).select(engine, None)?.clone();
+        let options = Options {
+            program: self.program.clone(),
+            ..Options::default()
+        };
+        let session = Session::open(&found, request.isolation, &options).await?;
+        let info = session.info().await?;
+        Ok((found, session, info))
+    }
+}
+
+fn mode_of(wanted: &Wanted, info: &ProviderInfo) -> Result<Mode, DriveError> {
+    let usual = info.modes.first().copied();
+    let mode = wanted.pool.provisioning.mode.or(usual);
+    match mode {
+        Some(mode) if info.modes.contains(&mode) => Ok(mode),
+        asked => Err(DriveError::Mode {
+            provider: info.name.clone(),
+            asked,
+            modes: info.modes.clone(),
+        }),
+    }
+}

@@ -1,0 +1,132 @@
+//! What can go wrong between the rooms.
+
+use engine_provider_api::Mode;
+
+use crate::{
+    config::{problem::Problem, select::Wanted},
+    fault::{Detail, Exit, Fault, Hint, hint},
+    provider::ProviderFault,
+};
+
+/// Why a journey ended early, where no single room can say.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// The options of a pool do not fit its provider's schema.
+    #[error("pool `{pool}` has options that its engine does not take")]
+    Options {
+        /// The pool.
+        pool: String,
+        /// What is wrong, rendered with its place.
+        problems: Vec<String>,
+    },
+    /// The provider does not offer the mode.
+    #[error("provider `{provider}` does not offer mode `{}`", asked.map_or("none", Mode::as_str))]
+    Mode {
+        /// The provider.
+        provider: String,
+        /// What was asked for.
+        asked: Option<Mode>,
+        /// What it offers.
+        modes: Vec<Mode>,
+    },
+    /// The provider refused because of a value that stands in a file.
+    #[error("{fault}")]
+    Refused {
+        /// What it said.
+        fault: Box<ProviderFault>,
+        /// Where the value stands, rendered.
+        place: Option<String>,
+    },
+    /// Facts of another machine were given to something that acts on this one.
+    #[error("`--facts` is for planning: nothing can be done here for the machine it describes")]
+    ForeignFacts,
+    /// A signal or the embedder ended it; everything was stopped and cleaned.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl DriveError {
+    /// Options that do not fit, each shown where it stands.
+    pub(super) fn options(wanted: &Wanted, problems: Vec<Problem>) -> Self {
+        let render = |problem: Problem| {
+            let text = match &problem.help {
+                Some(help) => format!("{}; {help}", problem.message),
+                None => problem.message.clone(),
+            };
+            place(wanted, &problem.field, &text).unwrap_or(text)
+        };
+        Self::Options {
+            pool: wanted.pool.id.clone(),
+            problems: problems.into_iter().map(render).collect(),
+        }
+    }
+
+    /// A provider's refusal, shown where the value stands that it names.
+    pub(super) fn refused(wanted: &Wanted, fault: ProviderFault) -> Self {
+        let place = match &fault {
+            ProviderFault::Refused { error, .. } => error
+                .field
+                .as_ref()
+                .and_then(|field| place(wanted, field, &format!("`{field}` stands here"))),
+            _ => None,
+        };
+        Self::Refused {
+            fault: Box::new(fault),
+            place,
+        }
+    }
+}
+
+/// A field's place with its line and a caret, where it stands in a file.
+fn place(wanted: &Wanted, field: &str, text: &str) -> Option<String> {
+    let source = wanted.places.source()?;
+    Some(wanted.places.problem(field, text.to_owned()).render(source))
+}
+
+impl Fault for DriveError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Options { .. } | Self::Mode { .. } => Exit::Config,
+            Self::Refused { fault, .. } => fault.exit(),
+            Self::ForeignFacts => Exit::Usage,
+            Self::Cancelled => Exit::Interrupted,
+        }
+    }
+
+    fn hints(&self) -> Vec<Hint> {
+        match self {
+            Self::Mode { modes, .. } => {
+                let modes: Vec<&str> = modes.iter().map(|mode| mode.as_str()).collect();
+                vec![hint(format!("it offers {}", modes.join(", ")), None)]
+            }
+            Self::Refused { fault, .. } => fault.hints(),
+            Self::ForeignFacts => vec![hint("use it with `plan`, or leave `--facts` out", None)],
+            Self::Options { .. } | Self::Cancelled => Vec::new(),
+        }
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        match self {
+            Self::Options { problems, .. } => problems
+                .iter()
+                .map(|problem| Detail::new("where", problem.clone()))
+                .collect(),
+            Self::Refused { fault, place } => place
+                .iter()
+                .map(|place| Detail::new("where", place.clone()))
+                .chain(fault.details())
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Options { .. } => "options-invalid",
+            Self::Mode { .. } => "mode-unsupported",
+            Self::Refused { fault, .. } => fault.kind(),
+            Self::ForeignFacts => "facts-foreign",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}

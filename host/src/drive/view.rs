@@ -1,0 +1,322 @@
+//! A plan as it is shown, to people and as JSON.
+
+use std::collections::BTreeMap;
+
+use engine_provider_api::{Act, Launch, PreparedEngine, Step, Template};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Planned;
+use crate::act::{Expected, Outlook, planned_hosts};
+
+/// What `host plan --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct PlanView {
+    /// Schema of this document.
+    pub schema: u32,
+    /// The pool.
+    pub pool_id: String,
+    /// The engine family.
+    pub engine: String,
+    /// The provider that planned.
+    pub provider: ProviderView,
+    /// How the engine comes onto the machine.
+    pub mode: String,
+    /// Whether a GPU must, may or must not be used.
+    pub gpu: String,
+    /// Steps in the order they are shown; the last one is `run`.
+    pub steps: Vec<StepView>,
+    /// What would run.
+    pub run: RunView,
+    /// Hosts that the plan may reach.
+    pub hosts: Vec<String>,
+    /// What was decided, and how to change it.
+    pub notes: Vec<String>,
+    /// What the operator should worry about.
+    pub warnings: Vec<String>,
+}
+
+/// The provider that planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ProviderView {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// Path of its library.
+    pub path: String,
+}
+
+/// One line of the plan: a step, or one command of a build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct StepView {
+    /// Name, for example `cmake-build`.
+    pub id: String,
+    /// Kind of step: `checkout`, `build`, …, `run`.
+    pub kind: String,
+    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`.
+    pub state: String,
+    /// One line for people.
+    pub detail: String,
+    /// The command line of a build's command, placeholders left in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Bytes to fetch, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Where the result is or will be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// The engine as it would run.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RunView {
+    /// What is provisioned, `(known after build)` where that is the case.
+    pub engine_version: String,
+    /// The model served.
+    pub model: ModelView,
+    /// What is started.
+    pub command: CommandView,
+    /// Requests served at the same time.
+    pub slots_total: u32,
+    /// GPUs it may see.
+    pub device_mask: Vec<String>,
+    /// What it is tuned for.
+    pub profile: String,
+}
+
+/// The model served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ModelView {
+    /// Public name.
+    pub id: String,
+    /// Path, where it is known.
+    pub path: Option<String>,
+    /// Digest, where it is known.
+    pub digest: Option<String>,
+}
+
+/// A command in the classic form; placeholders that are filled at launch are left in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CommandView {
+    /// Program.
+    pub bin: String,
+    /// Arguments.
+    pub args: Vec<String>,
+    /// Names and values of the environment; secrets stay `{secret.NAME}`.
+    pub env: BTreeMap<String, String>,
+    /// Ports that are tried, in order; the last one stands for itself and those above it.
+    pub ports: Vec<u16>,
+    /// Working directory.
+    pub workdir: String,
+}
+
+impl Planned {
+    /// What the operator should worry about, each thing once.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut all = self.plan.warnings.clone();
+        for warning in &self.engine.warnings {
+            if !all.contains(warning) {
+                all.push(warning.clone());
+            }
+        }
+        all
+    }
+
+    /// The plan as it is shown.
+    #[must_use]
+    pub fn view(&self) -> PlanView {
+        let pool = &self.chosen.wanted.pool;
+        let mut steps: Vec<StepView> = self
+            .plan
+            .steps
+            .iter()
+            .flat_map(|step| lines_of(step, &self.expected[&step.id]))
+            .collect();
+        let path_of = |step: &str| self.expected.get(step)?.artifact.path.clone();
+        let run = run_view(&self.engine, &pool.provisioning.ports, path_of);
+        steps.push(StepView {
+            id: "run".to_owned(),
+            kind: "run".to_owned(),
+            state: "run".to_owned(),
+            detail: format!("{} on port {}", self.engine.engine, run.command.ports[0]),
+            command: None,
+            size_bytes: None,
+            path: None,
+        });
+        PlanView {
+            schema: 1,
+            pool_id: pool.id.clone(),
+            engine: pool.engine.clone(),
+            provider: ProviderView {
+                name: self.chosen.found.manifest.name.clone(),
+                version: self.chosen.found.manifest.version.clone(),
+                path: self.chosen.found.path.display().to_string(),
+            },
+            mode: self.chosen.mode.to_string(),
+            gpu: word(&pool.gpu),
+            steps,
+            run,
+            hosts: planned_hosts(&self.plan, &self.facts).into_iter().collect(),
+            notes: self.plan.notes.clone(),
+            warnings: self.warnings(),
+        }
+    }
+}
+
+/// The engine in its classic form, for `plan` and `prepare`. `ports`: the pool's own. `path_of`: the
+/// path of a step's result, where it is known.
+#[must_use]
+pub fn run_view(
+    engine: &PreparedEngine,
+    ports: &[u16],
+    path_of: impl Fn(&str) -> Option<String>,
+) -> RunView {
+    let Launch::Process(launch) = &engine.launch;
+    let fill = |template: &Template| fill(template, &path_of);
+    RunView {
+        engine_version: engine.engine_version.clone(),
+        model: ModelView {
+            id: engine.model.id.clone(),
+            path: engine.model.path.clone(),
+            digest: engine.model.digest.clone(),
+        },
+        command: CommandView {
+            bin: fill(&launch.program),
+            args: launch.args.iter().map(fill).collect(),
+            env: launch
+                .env
+                .iter()
+                .map(|(name, value)| (name.clone(), fill(value)))
+                .collect(),
+            ports: if ports.is_empty() {
+                vec![launch.usual_port]
+            } else {
+                ports.to_vec()
+            },
+            workdir: "{files}".to_owned(),
+        },
+        slots_total: engine.slots_total,
+        device_mask: engine.device_mask.clone(),
+        profile: word(&engine.profile),
+    }
+}
+
+/// Fills in the paths that are known and leaves what only the launch knows.
+fn fill(template: &Template, path_of: impl Fn(&str) -> Option<String>) -> String {
+    let known = |name: &str| {
+        let path = name.strip_suffix(".path").and_then(&path_of);
+        Some(path.unwrap_or_else(|| format!("{{{name}}}")))
+    };
+    template
+        .render(known)
+        .unwrap_or_else(|_| template.to_string())
+}
+
+/// A step as its lines: the commands of a build, else the step itself.
+fn lines_of(step: &Step, expected: &Expected) -> Vec<StepView> {
+    let line = |id: &str, detail: String| StepView {
+        id: id.to_owned(),
+        kind: step.act.kind().to_owned(),
+        state: state(&expected.outlook).to_owned(),
+        detail,
+        command: None,
+        size_bytes: match &expected.outlook {
+            Outlook::Fetch { size_bytes, .. } => *size_bytes,
+            _ => None,
+        },
+        path: expected.artifact.path.clone(),
+    };
+    let Act::Build(build) = &step.act else {
+        return vec![line(&step.id, detail(step, expected))];
+    };
+    let others = build.attempts.len().saturating_sub(1);
+    build.attempts[0]
+        .commands
+        .iter()
+        .map(|command| {
+            let mut detail = detail(step, expected);
+            if others > 0 && command.narration.retry != String::new() {
+                detail.push_str(&format!("; {others} other ways to try"));
+            }
+            let mut words = vec![command.program.to_string()];
+            words.extend(command.args.iter().map(ToString::to_string));
+            StepView {
+                command: Some(words),
+                ..line(&command.id, detail)
+            }
+        })
+        .collect()
+}
+
+fn state(outlook: &Outlook) -> &'static str {
+    match outlook {
+        Outlook::Cached => "cached",
+        Outlook::Fetch { .. } => "fetch",
+        Outlook::Build { .. } => "build",
+        Outlook::Install { .. } => "install",
+        Outlook::Missing { .. } => "missing",
+        Outlook::Run => "run",
+        Outlook::Copy => "copy",
+    }
+}
+
+fn detail(step: &Step, expected: &Expected) -> String {
+    let what = match &step.act {
+        Act::Checkout(act) => format!("commit {}", short(&act.commit)),
+        Act::StageModel(act) => act.reference.clone(),
+        Act::Observe(act) => act
+            .args
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" "),
+        _ => String::new(),
+    };
+    let todo = match &expected.outlook {
+        Outlook::Cached if matches!(step.act, Act::RequireTools(_)) => "all there".to_owned(),
+        Outlook::Cached => "nothing to do".to_owned(),
+        Outlook::Fetch { from, .. } => format!("from {}", from.join(", else ")),
+        Outlook::Build { because } => match because {
+            Some(reason) => format!("again: {reason}"),
+            None => "not built here yet".to_owned(),
+        },
+        Outlook::Install {
+            tools,
+            packages,
+            allowed,
+        } => format!(
+            "{} missing: {} {}",
+            tools.join(", "),
+            if *allowed {
+                "installs"
+            } else {
+                "needs --allow-package-installs for"
+            },
+            packages.join(" ")
+        ),
+        Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
+        Outlook::Run => "after the build".to_owned(),
+        Outlook::Copy => "written into the store".to_owned(),
+    };
+    match what.as_str() {
+        "" => todo,
+        what => format!("{what}: {todo}"),
+    }
+}
+
+fn short(commit: &str) -> &str {
+    match commit.len() {
+        40 => &commit[..12],
+        _ => commit,
+    }
+}
+
+/// The word that pool files use for a value.
+fn word<T: Serialize>(value: &T) -> String {
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}

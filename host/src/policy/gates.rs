@@ -1,0 +1,329 @@
+//! Questions asked of a policy at the moment of acting, and the refusals that answer them.
+
+use super::{
+    NetworkPolicy, Origin, Policy,
+    resolve::{Bounded as _, covers},
+};
+use crate::fault::{Detail, Exit, Fault, Hint, hint};
+
+/// Something that policy does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("policy does not allow {}", self.what())]
+pub struct Refusal {
+    /// The setting in the way, for example `allow_package_installs`.
+    pub setting: &'static str,
+    /// What was wanted, for example `true`, a host, a package.
+    pub wanted: String,
+    /// Who wanted it; `None` for a step of the plan.
+    pub asked_by: Option<Box<Origin>>,
+    /// Who set the value that is in the way.
+    pub origin: Origin,
+    /// The exact line or flag that would allow it.
+    pub allow: String,
+}
+
+impl Refusal {
+    fn what(&self) -> String {
+        match (&self.asked_by, self.setting) {
+            (None, "allow_package_installs") => {
+                format!("installing packages ({})", self.wanted)
+            }
+            (None, "allow_aur") => {
+                format!(
+                    "building packages of the Arch User Repository ({})",
+                    self.wanted
+                )
+            }
+            (None, "allow_binary_downloads") => {
+                format!("downloading programs ({})", self.wanted)
+            }
+            (None, "network") => format!("reaching `{}`", self.wanted),
+            (None, "tools") => format!("running `{}`", self.wanted),
+            (Some(origin), setting) => {
+                format!("`{setting}: {}`, asked for by {origin}", self.wanted)
+            }
+            (None, setting) => format!("`{setting}: {}`", self.wanted),
+        }
+    }
+}
+
+impl Fault for Refusal {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+
+    fn hints(&self) -> Vec<Hint> {
+        vec![hint(self.allow.clone(), None)]
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        match &self.origin {
+            Origin::Default => Vec::new(),
+            origin => vec![Detail::new(
+                "where",
+                format!("`{}` is set by {origin}", self.setting),
+            )],
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "policy-refused"
+    }
+}
+
+/// Everything that policy does not allow of what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.sentence())]
+pub struct Refusals(pub Vec<Refusal>);
+
+impl Refusals {
+    fn sentence(&self) -> String {
+        match self.0.as_slice() {
+            [one] => one.to_string(),
+            several => format!(
+                "policy does not allow {} of the settings asked for",
+                several.len()
+            ),
+        }
+    }
+}
+
+impl Fault for Refusals {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+
+    fn hints(&self) -> Vec<Hint> {
+        self.0.iter().flat_map(Fault::hints).collect()
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        let several = self.0.len() > 1;
+        let of_each = |refusal: &Refusal| {
+            let itself = several.then(|| Detail::new("refused", refusal.what()));
+            itself.into_iter().chain(refusal.details())
+        };
+        self.0.iter().flat_map(of_each).collect()
+    }
+
+    fn kind(&self) -> &'static str {
+        "policy-refused"
+    }
+}
+
+/// How to allow something: the flag where nothing is in the way, else the line to change.
+pub(super) fn how_to_change(
+    setting: &str,
+    origin: &Origin,
+    value: &str,
+    flag: Option<&str>,
+) -> String {
+    match (origin, flag) {
+        (Origin::Default, Some(flag)) => {
+            format!("add `{flag}`, or write `policy: {{{setting}: {value}}}` in the pool file")
+        }
+        (Origin::Default, None) => {
+            format!("write `policy: {{{setting}: {value}}}` in the pool file")
+        }
+        (Origin::Flag(given), _) => format!("leave `{given}` out"),
+        (
+            Origin::File {
+                path,
+                line,
+                ceiling,
+            },
+            _,
+        ) => {
+            let limit = if *ceiling {
+                ", the limit for this machine or user"
+            } else {
+                ""
+            };
+            format!(
+                "change line {line} of {}{limit}, to `{setting}: {value}`",
+                path.display()
+            )
+        }
+    }
+}
+
+impl Policy {
+    /// May these distribution packages be installed?
+    pub fn allow_package_install(&self, packages: &[String]) -> Result<(), Refusal> {
+        self.permission(
+            self.allow_package_installs.value,
+            "allow_package_installs",
+            &self.allow_package_installs.origin,
+            packages.join(", "),
+            Some("--allow-package-installs"),
+        )
+    }
+
+    /// May these packages be built from the Arch User Repository?
+    pub fn allow_aur_install(&self, packages: &[String]) -> Result<(), Refusal> {
+        self.allow_package_install(packages)?;
+        self.permission(
+            self.allow_aur.value,
+            "allow_aur",
+            &self.allow_aur.origin,
+            packages.join(", "),
+            None,
+        )
+    }
+
+    /// May this program be downloaded?
+    pub fn allow_binary_download(&self, url: &str) -> Result<(), Refusal> {
+        self.permission(
+            self.allow_binary_downloads.value,
+            "allow_binary_downloads",
+            &self.allow_binary_downloads.origin,
+            url.to_owned(),
+            Some("--allow-binary-downloads"),
+        )
+    }
+
+    /// May this host be reached, given the hosts that the plan names?
+    pub fn allow_host(&self, host: &str, planned: &[String]) -> Result<(), Refusal> {
+        let host = host.to_lowercase();
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| covers(pattern, &host));
+        let allowed = match &self.network.value {
+            NetworkPolicy::Offline => false,
+            NetworkPolicy::AsPlanned => any(planned),
+            NetworkPolicy::Only(hosts) => any(hosts),
+        };
+        if allowed {
+            return Ok(());
+        }
+        let allow = match (&self.network.value, &self.network.origin) {
+            (NetworkPolicy::AsPlanned, _) => format!(
+                "the plan does not name `{host}`; to allow it, list every host under `policy: {{network: […]}}` in the pool file"
+            ),
+            (NetworkPolicy::Only(hosts), origin) => {
+                let mut hosts = hosts.clone();
+                hosts.push(host.clone());
+                how_to_change("network", origin, &hosts.words(), None)
+            }
+            (NetworkPolicy::Offline, origin) => {
+                how_to_change("network", origin, "as-planned", None)
+            }
+        };
+        Err(Refusal {
+            setting: "network",
+            wanted: host,
+            asked_by: None,
+            origin: self.network.origin.clone(),
+            allow,
+        })
+    }
+
+    /// May this tool be run? `name` is its program name.
+    pub fn allow_tool(&self, name: &str) -> Result<(), Refusal> {
+        let Some(tools) = &self.tools.value else {
+            return Ok(());
+        };
+        if tools.iter().any(|tool| tool == name) {
+            return Ok(());
+        }
+        let mut wanted = tools.clone();
+        wanted.push(name.to_owned());
+        Err(Refusal {
+            setting: "tools",
+            wanted: name.to_owned(),
+            asked_by: None,
+            origin: self.tools.origin.clone(),
+            allow: how_to_change("tools", &self.tools.origin, &wanted.words(), None),
+        })
+    }
+
+    fn permission(
+        &self,
+        value: bool,
+        setting: &'static str,
+        origin: &Origin,
+        wanted: String,
+        flag: Option<&str>,
+    ) -> Result<(), Refusal> {
+        if value {
+            return Ok(());
+        }
+        Err(Refusal {
+            setting,
+            wanted,
+            asked_by: None,
+            origin: origin.clone(),
+            allow: how_to_change(setting, origin, "true", flag),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Setting;
+
+    fn told(result: Result<(), Refusal>) -> String {
+        let refusal = result.expect_err("refused");
+        let details: Vec<String> = refusal.details().into_iter().map(|d| d.text).collect();
+        format!("{refusal} | {} | {}", details.join("; "), refusal.allow)
+    }
+
+    fn machine(line: usize) -> Origin {
+        Origin::File {
+            path: "/etc/engine-host/policy.yaml".into(),
+            line,
+            ceiling: true,
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_setting_and_the_line_or_flag_that_would_allow_it() {
+        let mut policy = Policy::default();
+        let packages = ["cmake".to_owned(), "ninja-build".to_owned()];
+        let planned = ["github.com".to_owned()];
+        assert_eq!(policy.allow_host("GitHub.com", &planned), Ok(()));
+        assert_eq!(policy.allow_tool("git"), Ok(()));
+        let mut all = vec![
+            told(policy.allow_package_install(&packages)),
+            told(policy.allow_aur_install(&packages)),
+            told(policy.allow_binary_download("https://h/x")),
+            told(policy.allow_host("evil.example", &planned)),
+        ];
+        policy.allow_package_installs = Setting {
+            value: true,
+            origin: Origin::Flag("--allow-package-installs".into()),
+        };
+        all.push(told(policy.allow_aur_install(&packages)));
+        policy.allow_package_installs = Setting {
+            value: false,
+            origin: machine(4),
+        };
+        policy.network = Setting {
+            value: NetworkPolicy::Offline,
+            origin: Origin::Flag("--offline".into()),
+        };
+        policy.tools = Setting {
+            value: Some(vec!["git".into()]),
+            origin: machine(9),
+        };
+        all.push(told(policy.allow_package_install(&packages)));
+        all.push(told(policy.allow_host("github.com", &planned)));
+        all.push(told(policy.allow_tool("cmake")));
+        policy.network = Setting {
+            value: NetworkPolicy::Only(vec!["*.example.org".into()]),
+            origin: machine(7),
+        };
+        assert_eq!(policy.allow_host("a.example.org", &planned), Ok(()));
+        all.push(told(policy.allow_host("example.org", &planned)));
+        insta::assert_snapshot!(all.join("\n"), @r"
+        policy does not allow installing packages (cmake, ninja-build) |  | add `--allow-package-installs`, or write `policy: {allow_package_installs: true}` in the pool file
+        policy does not allow installing packages (cmake, ninja-build) |  | add `--allow-package-installs`, or write `policy: {allow_package_installs: true}` in the pool file
+        policy does not allow downloading programs (https://h/x) |  | add `--allow-binary-downloads`, or write `policy: {allow_binary_downloads: true}` in the pool file
+        policy does not allow reaching `evil.example` |  | the plan does not name `evil.example`; to allow it, list every host under `policy: {network: […]}` in the pool file
+        policy does not allow building packages of the Arch User Repository (cmake, ninja-build) |  | write `policy: {allow_aur: true}` in the pool file
+        policy does not allow installing packages (cmake, ninja-build) | `allow_package_installs` is set by /etc/engine-host/policy.yaml:4 | change line 4 of /etc/engine-host/policy.yaml, the limit for this machine or user, to `allow_package_installs: true`
+        policy does not allow reaching `github.com` | `network` is set by --offline | leave `--offline` out
+        policy does not allow running `cmake` | `tools` is set by /etc/engine-host/policy.yaml:9 | change line 9 of /etc/engine-host/policy.yaml, the limit for this machine or user, to `tools: [git, cmake]`
+        policy does not allow reaching `example.org` | `network` is set by /etc/engine-host/policy.yaml:7 | change line 7 of /etc/engine-host/policy.yaml, the limit for this machine or user, to `network: ['*.example.org', example.org]`
+        ");
+    }
+}
