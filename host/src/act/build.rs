@@ -35,7 +35,7 @@ use super::{
     ACTOR, ActError, Artifacts, Context, Expected, Outlook, begin, blocking,
     command::{self, CommandFailure, Job, Meter, PATH},
     fill::{self, Values},
-    permit, publish, why,
+    publish, why,
 };
 use crate::{
     net::Url,
@@ -204,7 +204,10 @@ pub(super) async fn run(
 
 fn permit(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActError> {
     for name in fill::names(act, "tool") {
-        permit::tool(&context.policy, name)?;
+        context
+            .policy
+            .allow_tool(name)
+            .map_err(|refusal| ActError::refused(step, refusal))?;
     }
     for host in &act.network {
         let url = Url::parse(&format!("https://{host}/")).map_err(|_| ActError::Plan {

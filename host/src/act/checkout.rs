@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     fault::hint,
-    net::{self, Digest, NetError, Transfer, Url},
+    net::{self, Digest, NetError, Transfer},
     process::Network,
     store::{self, Begin, Entry, Ingredients, Kind, Work},
 };
@@ -171,8 +171,8 @@ fn place(context: &Context, mirror: &Mirror) -> String {
             project, version, ..
         } => {
             let index = context.facts.package_index.as_deref();
-            let index = index.unwrap_or("the Python package index");
-            format!("{project} {version} of {}", git::shown(index))
+            let index = index.map_or("the Python package index".to_owned(), git::shown);
+            format!("{project} {version} of {index}")
         }
     }
 }
@@ -418,10 +418,8 @@ async fn from_index(
         unreachable!("called for index mirrors only");
     };
     let index = context
-        .facts
         .package_index
-        .as_deref()
-        .and_then(|index| Url::parse(index).ok())
+        .as_ref()
         .ok_or_else(|| ActError::Reference {
             step: step.id.clone(),
             reason: "this machine names no Python package index".to_owned(),
@@ -442,7 +440,7 @@ async fn from_index(
         .await
         .map_err(|source| ActError::store(step, source))?;
     let net_error = |source| ActError::net(step, source);
-    let file = net::find_sdist(&context.net, &index, project, version, &context.cancel)
+    let file = net::find_sdist(&context.net, index, project, version, &context.cancel)
         .await
         .map_err(net_error)?;
     if let Some(claimed) = file.sha256.filter(|claimed| claimed != digest.hex()) {

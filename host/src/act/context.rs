@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{environment::Environment, paths::Home},
     narrate::Narrator,
-    net::Net,
+    net::{Net, Url},
     policy::Policy,
     process::{Identity, Keeper},
     store::Store,
@@ -43,6 +43,8 @@ pub struct Context {
     pub net: Net,
     /// The environment of the host, of which steps see what policy lets through.
     pub environment: Arc<Environment>,
+    /// The Python package index, with the credentials it needs; never told.
+    pub package_index: Option<Url>,
     /// The pool, for logs.
     pub pool_id: String,
     /// The engine, so that results are compared with earlier ones of the same engine.

@@ -13,7 +13,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 use engine_provider_api::{Artifact, ArtifactState, Download, Step, Unpack};
 
 use super::{
-    ACTOR, ActError, Context, Expected, MirrorFailure, Outlook, begin, blocking, permit, publish,
+    ACTOR, ActError, Context, Expected, MirrorFailure, Outlook, begin, blocking, publish,
     unpack::{self, Refusal},
 };
 use crate::{
@@ -113,12 +113,10 @@ pub(super) async fn run(
         }
         Begin::Work(work) => work,
     };
-    permit::require(
-        &context.policy.allow_binary_downloads,
-        "allow_binary_downloads",
-        "--allow-binary-downloads",
-        &format!("downloading {}", net::shown(&request.urls[0])),
-    )?;
+    context
+        .policy
+        .allow_binary_download(&net::shown(&request.urls[0]))
+        .map_err(|refusal| ActError::refused(step, refusal))?;
     let (url, fetched) = fetch(context, step, act, &request).await?;
     let entry = keep(step, act.unpack, &request, work, &url, fetched).await?;
     Ok(artifact(&entry.path, &request))

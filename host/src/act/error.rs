@@ -9,6 +9,7 @@ use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
     net::{DigestError, NetError},
+    policy::Refusal,
     process::ProcessError,
     store::StoreError,
 };
@@ -32,15 +33,14 @@ pub enum ActError {
         source: TemplateError,
     },
     /// Policy does not allow it.
-    #[error("{what} is not allowed: `{setting}`, set by {origin}")]
+    #[error("step `{step}` is not allowed")]
     Refused {
-        /// What was wanted, for example `installing cmake`.
-        what: String,
-        /// The setting that forbids it.
-        setting: &'static str,
-        /// Who set it.
-        origin: String,
-        /// What would allow it.
+        /// The step.
+        step: String,
+        /// Which setting forbids it, and what would allow it.
+        #[source]
+        source: Box<Refusal>,
+        /// What a person can do instead.
         hints: Vec<Hint>,
     },
     /// Tools are missing and are not installed from here.
@@ -219,6 +219,14 @@ impl ActError {
         }
     }
 
+    pub(super) fn refused(step: &Step, source: Refusal) -> Self {
+        Self::Refused {
+            step: step.id.clone(),
+            source: Box::new(source),
+            hints: Vec::new(),
+        }
+    }
+
     pub(super) fn process(step: &Step, source: ProcessError) -> Self {
         match source {
             ProcessError::Cancelled { .. } => Self::cancelled(step),
@@ -272,9 +280,12 @@ impl Fault for ActError {
 
     fn hints(&self) -> Vec<Hint> {
         match self {
-            Self::Refused { hints, .. }
-            | Self::MissingTools { hints, .. }
-            | Self::Reference { hints, .. } => hints.clone(),
+            Self::Refused { source, hints, .. } => {
+                let mut all = hints.clone();
+                all.extend(source.hints());
+                all
+            }
+            Self::MissingTools { hints, .. } | Self::Reference { hints, .. } => hints.clone(),
             Self::Command { failure, .. } => failure.hints(),
             Self::Mirrors { failures, .. } => failures
                 .iter()
@@ -294,6 +305,7 @@ impl Fault for ActError {
                 .chain([Detail::new("note", why.clone())])
                 .collect(),
             Self::Command { failure, .. } => failure.details(),
+            Self::Refused { source, .. } => source.details(),
             Self::Mirrors { failures, .. } => failures
                 .iter()
                 .flat_map(|failure| {
@@ -313,7 +325,7 @@ impl Fault for ActError {
         match self {
             Self::Plan { .. } => "bad-plan",
             Self::Template { .. } => "bad-template",
-            Self::Refused { .. } => "refused",
+            Self::Refused { source, .. } => source.kind(),
             Self::MissingTools { .. } => "missing-tools",
             Self::Command { failure, .. } if failure.disk_full => "disk-full",
             Self::Command { .. } => "command-failed",

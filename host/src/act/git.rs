@@ -107,7 +107,10 @@ impl<'a> Git<'a> {
             )],
         })?;
         check_reach(context, step, url, scheme)?;
-        super::permit::tool(&context.policy, "git")?;
+        context
+            .policy
+            .allow_tool("git")
+            .map_err(|refusal| ActError::refused(step, refusal))?;
         let program = find_git(context).ok_or_else(|| ActError::MissingTools {
             tools: vec![super::MissingTool {
                 name: "git".to_owned(),

@@ -1,15 +1,14 @@
-//! What policy says to a step, and the line that would allow more.
+//! Which hosts a plan names, and what policy says to them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use engine_provider_api::{Act, Facts, Mirror, Plan};
 
-use super::{ActError, git};
+use super::git;
 use crate::{
-    fault::{Hint, hint},
     model::Reference,
     net::{Gate, Url},
-    policy::{NetworkPolicy, Origin, Policy, Setting},
+    policy::{NetworkPolicy, Policy, Refusal},
 };
 
 /// Hosts that the steps of a plan name.
@@ -48,122 +47,47 @@ fn host(url: &str) -> Option<String> {
 /// The network policy for one plan.
 #[derive(Debug, Clone)]
 pub struct PlanGate {
-    network: Setting<NetworkPolicy>,
-    planned: BTreeSet<String>,
+    policy: Arc<Policy>,
+    planned: Vec<String>,
 }
 
 impl PlanGate {
     /// The policy, with the hosts that the plan names.
     #[must_use]
-    pub fn new(policy: &Policy, planned: BTreeSet<String>) -> Self {
+    pub fn new(policy: Arc<Policy>, planned: BTreeSet<String>) -> Self {
         Self {
-            network: policy.network.clone(),
-            planned,
+            policy,
+            planned: planned.into_iter().collect(),
         }
     }
 }
 
 impl Gate for PlanGate {
-    fn check(&self, host: &str, from: Option<&str>) -> Result<(), String> {
-        let origin = &self.network.origin;
-        match &self.network.value {
-            NetworkPolicy::Offline => Err(format!("the network is off (set by {origin})")),
-            NetworkPolicy::AsPlanned => {
-                let planned = |host: &str| self.planned.contains(host);
-                if planned(host) || from.is_some_and(planned) {
-                    Ok(())
-                } else {
-                    Err(format!(
-                        "the plan does not name `{host}` (`network`, set by {origin})"
-                    ))
-                }
-            }
-            NetworkPolicy::Only(list) => {
-                if list.iter().any(|pattern| covers(pattern, host)) {
-                    Ok(())
-                } else {
-                    Err(format!(
-                        "add `{host}` to `network` (set by {origin}) to allow it"
-                    ))
-                }
-            }
+    /// A host that the plan names vouches for where it sends; a list of hosts holds for every hop.
+    fn check(&self, host: &str, from: Option<&str>) -> Result<(), Refusal> {
+        let allowed = self.policy.allow_host(host, &self.planned);
+        match (&self.policy.network.value, from) {
+            (NetworkPolicy::AsPlanned, Some(from)) if allowed.is_err() => self
+                .policy
+                .allow_host(from, &self.planned)
+                .and(Ok(()))
+                .or(allowed),
+            _ => allowed,
         }
-    }
-}
-
-/// Whether `*.example.org` or `example.org` covers a host.
-fn covers(pattern: &str, host: &str) -> bool {
-    match pattern.strip_prefix("*.") {
-        Some(domain) => host
-            .strip_suffix(domain)
-            .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-        None => pattern.eq_ignore_ascii_case(host),
-    }
-}
-
-/// Refuses what a switch of the policy does not allow.
-pub(super) fn require(
-    setting: &Setting<bool>,
-    name: &'static str,
-    flag: &str,
-    what: &str,
-) -> Result<(), ActError> {
-    if setting.value {
-        return Ok(());
-    }
-    Err(ActError::Refused {
-        what: what.to_owned(),
-        setting: name,
-        origin: setting.origin.to_string(),
-        hints: vec![switch_hint(&setting.origin, name, flag)],
-    })
-}
-
-/// What would turn a switch on.
-pub(super) fn switch_hint(origin: &Origin, name: &str, flag: &str) -> Hint {
-    match origin {
-        Origin::File {
-            path,
-            line,
-            ceiling: true,
-        } => hint(
-            format!(
-                "the machine's policy decides: set `{name}: true` in {}, line {line}",
-                path.display()
-            ),
-            None,
-        ),
-        _ => hint(
-            format!("allow it with `{flag}`, or with `{name}: true` in the pool file"),
-            None,
-        ),
-    }
-}
-
-/// Refuses tools that policy does not list.
-pub(super) fn tool(policy: &Policy, name: &str) -> Result<(), ActError> {
-    let setting = &policy.tools;
-    match &setting.value {
-        Some(list) if !list.iter().any(|allowed| allowed == name) => Err(ActError::Refused {
-            what: format!("running `{name}`"),
-            setting: "tools",
-            origin: setting.origin.to_string(),
-            hints: vec![hint(format!("add `{name}` to `tools` of the policy"), None)],
-        }),
-        _ => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Setting;
 
     fn gate(network: NetworkPolicy) -> PlanGate {
         let policy = Policy {
             network: Setting::default_of(network),
             ..Policy::default()
         };
-        PlanGate::new(&policy, BTreeSet::from(["git.test".to_owned()]))
+        PlanGate::new(Arc::new(policy), BTreeSet::from(["git.test".to_owned()]))
     }
 
     #[test]
@@ -176,40 +100,34 @@ mod tests {
     }
 
     #[test]
-    fn a_list_holds_for_every_hop() {
-        let gate = gate(NetworkPolicy::Only(vec!["*.example.org".to_owned()]));
-        assert!(gate.check("a.example.org", None).is_ok());
-        assert!(gate.check("example.org", None).is_err());
-        assert!(gate.check("evil-example.org", None).is_err());
-        let error = gate.check("git.test", Some("a.example.org")).unwrap_err();
-        assert!(error.contains("add `git.test` to `network`"), "{error}");
+    fn a_list_holds_for_every_hop_and_offline_for_all() {
+        let listed = gate(NetworkPolicy::Only(vec!["*.example.org".to_owned()]));
+        assert!(listed.check("a.example.org", None).is_ok());
+        assert!(listed.check("git.test", Some("a.example.org")).is_err());
+        let offline = gate(NetworkPolicy::Offline);
+        assert!(offline.check("git.test", Some("git.test")).is_err());
     }
 
     #[test]
-    fn offline_names_who_said_so() {
-        let mut gate = gate(NetworkPolicy::Offline);
-        gate.network.origin = Origin::Flag("--offline".to_owned());
-        let error = gate.check("git.test", None).unwrap_err();
-        assert_eq!(error, "the network is off (set by --offline)");
-    }
-
-    #[test]
-    fn a_ceiling_names_its_line_and_everything_else_a_flag() {
-        let mut setting = Setting::default_of(false);
-        let refusal = |setting: &Setting<bool>| {
-            let error = require(setting, "allow_x", "--allow-x", "x").unwrap_err();
-            crate::fault::Fault::hints(&error)[0].text.clone()
+    fn hosts_are_read_from_every_kind_of_step() {
+        let plan: Plan = serde_json::from_value(serde_json::json!({"steps": [
+            {"id": "a", "kind": "checkout", "commit": "x", "mirrors": [
+                {"kind": "git", "url": "https://git.test/x"},
+                {"kind": "git", "url": "/srv/x"},
+                {"kind": "index", "project": "p", "version": "1", "sha256": "", "git_directory": ".git"}]},
+            {"id": "b", "kind": "download", "urls": ["https://files.test/x"], "digest": ""},
+            {"id": "c", "kind": "stage-model", "reference": "https://models.test/x.gguf"},
+            {"id": "d", "kind": "stage-model", "reference": "builtin:haiku"},
+        ]}))
+        .unwrap();
+        let facts = Facts {
+            package_index: Some("https://index.test/simple".to_owned()),
+            ..Facts::default()
         };
-        assert!(refusal(&setting).contains("`--allow-x`"));
-        setting.origin = Origin::File {
-            path: "/etc/engine-host/policy.yaml".into(),
-            line: 7,
-            ceiling: true,
-        };
-        let text = refusal(&setting);
-        assert!(
-            text.contains("/etc/engine-host/policy.yaml, line 7"),
-            "{text}"
+        let hosts: Vec<String> = planned_hosts(&plan, &facts).into_iter().collect();
+        assert_eq!(
+            hosts,
+            ["files.test", "git.test", "index.test", "models.test"]
         );
     }
 }

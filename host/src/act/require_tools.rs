@@ -21,7 +21,6 @@ use super::{
     command::{self, Job, PATH},
     fill,
     install::{Family, is_at_least, is_package_name},
-    permit,
 };
 use crate::{
     fault::hint,
@@ -79,7 +78,10 @@ pub(super) async fn run(
     let human = format!("looking for {}", names.join(", "));
     context.narrator.say(ACTOR, "preflight", &step.id, human);
     for tool in act.tools.iter().filter(|tool| !tool.optional) {
-        permit::tool(&context.policy, &tool.name)?;
+        context
+            .policy
+            .allow_tool(&tool.name)
+            .map_err(|refusal| ActError::refused(step, refusal))?;
     }
     if !wanted(context, act).is_empty() {
         install_missing(context, step, act).await?;
@@ -194,7 +196,7 @@ async fn install_missing(
             reason: format!("`{name}` is no package name"),
         });
     }
-    permit_install(context, &wanted, &packages)?;
+    permit_install(context, step, &packages)?;
     // One at a time on this machine: package managers lock each other out.
     let lock_path = context.store.lock_path("packages");
     let on_wait = |holder: Option<&store::Holder>| {
@@ -236,36 +238,27 @@ async fn install_missing(
 }
 
 /// Refuses an installation that policy does not allow, with the command that a person can paste.
-fn permit_install(
-    context: &Context,
-    wanted: &[&ToolRequirement],
-    packages: &Packages,
-) -> Result<(), ActError> {
-    let names: Vec<&str> = wanted.iter().map(|tool| tool.name.as_str()).collect();
-    let what = format!("installing {}", names.join(", "));
+fn permit_install(context: &Context, step: &Step, packages: &Packages) -> Result<(), ActError> {
     let policy = &context.policy;
-    let mut refused = permit::require(
-        &policy.allow_package_installs,
-        "allow_package_installs",
-        "--allow-package-installs",
-        &what,
-    );
-    if refused.is_ok() && !packages.aur.is_empty() {
-        refused = permit::require(&policy.allow_aur, "allow_aur", "--allow-aur", &what);
-    }
-    if refused.is_ok() && policy.network.value == NetworkPolicy::Offline {
-        refused = Err(ActError::Refused {
-            what,
-            setting: "network: offline",
-            origin: policy.network.origin.to_string(),
-            hints: Vec::new(),
-        });
-    }
-    refused.map_err(|mut error| {
-        if let ActError::Refused { hints, .. } = &mut error {
-            hints.insert(0, paste_hint(context, packages));
+    let distribution: Vec<String> = packages.distribution.iter().cloned().collect();
+    let aur: Vec<String> = packages.aur.iter().cloned().collect();
+    let allowed = || {
+        if !distribution.is_empty() {
+            policy.allow_package_install(&distribution)?;
         }
-        error
+        if !aur.is_empty() {
+            policy.allow_aur_install(&aur)?;
+        }
+        // Which hosts the package manager reaches is its own configuration's matter.
+        match policy.network.value {
+            NetworkPolicy::Offline => policy.allow_host("package servers of this system", &[]),
+            _ => Ok(()),
+        }
+    };
+    allowed().map_err(|source| ActError::Refused {
+        step: step.id.clone(),
+        source: Box::new(source),
+        hints: vec![paste_hint(context, packages)],
     })
 }
 

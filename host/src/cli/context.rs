@@ -10,7 +10,7 @@ use super::{
     config::{Form, output as output_failed},
     json_lines::JsonLines,
     report,
-    terminal::Terminal,
+    terminal::{Terminal, printable},
 };
 use crate::{
     config::{
@@ -99,7 +99,7 @@ impl Context {
 
     /// Prints text that was asked for.
     pub(super) fn print(&self, text: &str) {
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        let _ = std::io::stdout().write_all(printable(text).as_bytes());
     }
 
     /// The request that a job's arguments make.

@@ -6,10 +6,16 @@ mod context;
 pub mod doctor;
 pub mod facts;
 mod json_lines;
+pub mod logs;
 mod manual;
+mod plan;
+mod prepare;
 pub mod provider;
+mod provision;
+pub mod ps;
 pub mod report;
 mod signals;
+pub mod stop;
 pub mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -64,6 +70,8 @@ pub fn main() -> ExitCode {
 
 async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
+        Command::Plan(arguments) => plan::run(context, &arguments).await,
+        Command::Prepare(arguments) => prepare::run(context, &arguments).await,
         Command::Provider(command) => provider_command(context, command),
         Command::Config(command) => config_command(context, command),
         Command::Completions { shell } => {

@@ -69,9 +69,9 @@ impl Net {
         self.shared
             .gate
             .check(host, from)
-            .map_err(|reason| NetError::Forbidden {
+            .map_err(|source| NetError::Forbidden {
                 url: shown(url),
-                reason,
+                source,
             })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Digest, DigestError};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
+    policy::Refusal,
     store::StoreError,
 };
 
@@ -12,12 +13,13 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
     /// Policy does not allow the host.
-    #[error("{url} may not be reached: {reason}")]
+    #[error("{url} may not be reached")]
     Forbidden {
         /// What was asked for.
         url: String,
         /// Which setting forbids it.
-        reason: String,
+        #[source]
+        source: Refusal,
     },
     /// Not https, and nothing that would make up for it.
     #[error("{url} is not https, and no digest says what should arrive")]
@@ -199,6 +201,7 @@ impl Fault for NetError {
                 None,
             )],
             Self::Store { source, .. } => source.hints(),
+            Self::Forbidden { source, .. } => source.hints(),
             _ => Vec::new(),
         }
     }
@@ -212,6 +215,7 @@ impl Fault for NetError {
                 Detail::new("actual", actual.to_string()),
             ],
             Self::Store { source, .. } => source.details(),
+            Self::Forbidden { source, .. } => source.details(),
             _ => Vec::new(),
         }
     }

@@ -31,18 +31,20 @@ pub(crate) use transfer::file_name;
 pub use transfer::{Fetched, Transfer};
 pub use url::Url;
 
+use crate::policy::Refusal;
+
 /// Decides which hosts may be reached. Asked before every request, for every hop.
 pub trait Gate: Send + Sync {
     /// Whether `host` may be reached; `from` is the host that vouches for it, by naming its URL or
-    /// at the start of a chain of redirects. An error is the reason, in words that name the setting.
-    fn check(&self, host: &str, from: Option<&str>) -> Result<(), String>;
+    /// at the start of a chain of redirects.
+    fn check(&self, host: &str, from: Option<&str>) -> Result<(), Refusal>;
 }
 
 impl<F> Gate for F
 where
-    F: Fn(&str, Option<&str>) -> Result<(), String> + Send + Sync,
+    F: Fn(&str, Option<&str>) -> Result<(), Refusal> + Send + Sync,
 {
-    fn check(&self, host: &str, from: Option<&str>) -> Result<(), String> {
+    fn check(&self, host: &str, from: Option<&str>) -> Result<(), Refusal> {
         self(host, from)
     }
 }

@@ -235,6 +235,10 @@ fn breach() -> String {
             call(libc::syscall(libc::SYS_ptrace, 16, libc::getppid(), 0, 0)),
         ));
         findings.push(told(
+            "own",
+            call(libc::fcntl(2, libc::F_SETOWN, libc::getppid()).into()),
+        ));
+        findings.push(told(
             "io_uring",
             call(libc::syscall(libc::SYS_io_uring_setup, 1, 0)),
         ));
