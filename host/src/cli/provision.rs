@@ -96,7 +96,10 @@ fn show(context: &Context, obtained: &Obtained, instance: &Instance, stays: bool
     line("handoff", &instance.handoff.display().to_string());
     line("log", &instance.log.display().to_string());
     if obtained.engine.dialect == "openai" {
-        line("try", &try_command(&instance.url, &obtained.engine.model.id));
+        line(
+            "try",
+            &try_command(&instance.url, &obtained.engine.model.id),
+        );
     }
     let stop = format!("{program} stop {}", instance.pool_id);
     if stays {
