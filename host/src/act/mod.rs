@@ -103,6 +103,11 @@ pub enum Outlook {
     Run,
     /// A file is copied or written into the store.
     Copy,
+    /// It cannot be had: carrying out the plan fails here, before anything else is done.
+    Unsupported {
+        /// Why, in one line.
+        why: String,
+    },
 }
 
 /// Says what a step would give, from what earlier steps gave or would give. Does nothing.

@@ -54,7 +54,8 @@ pub struct StepView {
     pub id: String,
     /// Kind of step: `checkout`, `build`, …, `run`.
     pub kind: String,
-    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`.
+    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`,
+    /// `unsupported`.
     pub state: String,
     /// One line for people.
     pub detail: String,
@@ -259,6 +260,7 @@ fn state(outlook: &Outlook) -> &'static str {
         Outlook::Missing { .. } => "missing",
         Outlook::Run => "run",
         Outlook::Copy => "copy",
+        Outlook::Unsupported { .. } => "unsupported",
     }
 }
 
@@ -299,6 +301,8 @@ fn detail(step: &Step, expected: &Expected) -> String {
         Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
         Outlook::Run => "after the build".to_owned(),
         Outlook::Copy => "written into the store".to_owned(),
+        // It names the reference itself.
+        Outlook::Unsupported { why } => return why.clone(),
     };
     match what.as_str() {
         "" => todo,
