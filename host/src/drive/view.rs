@@ -117,6 +117,7 @@ impl Planned {
     /// What the operator should worry about, each thing once.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = self.plan.warnings.clone();
+        all.extend(self.unresolved.clone());
         for warning in &self.engine.warnings {
             if !all.contains(warning) {
                 all.push(warning.clone());

@@ -230,7 +230,9 @@ impl Project<'_> {
             true => ["Ninja", "-DCMAKE_MAKE_PROGRAM={tool.ninja}"],
             false => ["Unix Makefiles", "-DCMAKE_MAKE_PROGRAM={tool.make}"],
         };
-        let mut args: Vec<Template> = ["-S", SOURCE_LINK, "-B", ".", "-G"].map(Template::from).to_vec();
+        let mut args: Vec<Template> = ["-S", SOURCE_LINK, "-B", ".", "-G"]
+            .map(Template::from)
+            .to_vec();
         args.extend(generator.map(Template::from));
         let kept = |argument: &&String| {
             let name = argument

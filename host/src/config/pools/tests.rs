@@ -683,7 +683,10 @@ fn the_schema_in_the_manual_is_the_one_that_is_checked() {
 #[test]
 fn every_pool_file_in_the_manual_is_right() {
     let manual = include_str!("../../../../docs/pool-file.md");
-    let mut blocks = manual.split("```yaml\n").skip(1).filter_map(|it| it.split("```").next());
+    let mut blocks = manual
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|it| it.split("```").next());
     let pools = blocks.by_ref().filter(|it| it.contains("pools:"));
     let mut seen = 0;
     for text in pools {
