@@ -681,6 +681,24 @@ fn the_schema_in_the_manual_is_the_one_that_is_checked() {
 }
 
 #[test]
+fn every_example_is_right() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let paths = std::fs::read_dir(directory).unwrap();
+    let pool_files = paths.map(|entry| entry.unwrap().path()).filter(|path| {
+        path.extension()
+            .is_some_and(|it| it == "yaml" || it == "json")
+    });
+    let mut seen = 0;
+    for path in pool_files {
+        if let Err(error) = load(&path, &Surroundings::default()) {
+            panic!("{}", told(Err(error)));
+        }
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
+
+#[test]
 fn every_pool_file_in_the_manual_is_right() {
     let manual = include_str!("../../../../docs/pool-file.md");
     let mut blocks = manual
