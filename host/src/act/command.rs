@@ -143,18 +143,8 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         .mask(&spec.display())
         .into_owned();
     let mut watch = job.meter.map(|meter| Watch::new(meter, job.id, &log));
-    let running = context.keeper.run(spec, &context.cancel);
-    let ended = match follow(running, job.limit, watch.as_mut(), &context.narrator).await {
-        Some(ended) => ended,
-        None => {
-            return Err(ActError::TimedOut {
-                step: step.id.clone(),
-                command,
-                limit_s: job.limit.unwrap_or_default().as_secs(),
-            });
-        }
-    };
-    let exited = ended.map_err(|source| ActError::process(step, source))?;
+    let watched = watch.as_mut().map(|watch| (watch, &context.narrator));
+    let exited = to_end(context, step, spec, job.limit, watched).await?;
     if exited.success() {
         return Ok(());
     }
@@ -174,14 +164,25 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
     })
 }
 
-/// Waits for a command, reporting progress; `None`: the limit was reached and it was killed.
-async fn follow<T>(
-    running: impl Future<Output = T>,
+/// Runs a command to its end, reporting progress. Cancelled or at its limit, its whole process tree
+/// is killed and gone before this returns.
+pub(super) async fn to_end(
+    context: &Context,
+    step: &Step,
+    spec: Spec,
     limit: Option<Duration>,
-    mut watch: Option<&mut Watch>,
-    narrator: &Narrator,
-) -> Option<T> {
-    tokio::pin!(running);
+    mut watch: Option<(&mut Watch, &Narrator)>,
+) -> Result<Exited, ActError> {
+    if context.cancel.is_cancelled() {
+        return Err(ActError::cancelled(step));
+    }
+    let failed = |source| ActError::process(step, source);
+    let command = context
+        .narrator
+        .secrets()
+        .mask(&spec.display())
+        .into_owned();
+    let running = context.keeper.spawn(spec).await.map_err(failed)?;
     let deadline = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -191,16 +192,25 @@ async fn follow<T>(
     tokio::pin!(deadline);
     let ended = loop {
         tokio::select! {
-            ended = &mut running => break Some(ended),
-            () = &mut deadline => break None,
+            ended = running.wait() => break Ok(ended.map_err(failed)?.exited),
+            () = context.cancel.cancelled() => break Err(ActError::cancelled(step)),
+            () = &mut deadline => break Err(ActError::TimedOut {
+                step: step.id.clone(),
+                command,
+                limit_ms: limit.unwrap_or_default().as_millis(),
+            }),
             () = tokio::time::sleep(PROGRESS_INTERVAL), if watch.is_some() => {
-                if let Some(watch) = &mut watch {
+                if let Some((watch, narrator)) = &mut watch {
                     watch.look(narrator);
                 }
             }
         }
     };
-    if let Some(watch) = watch {
+    if ended.is_err() {
+        running.kill_tree();
+        running.wait().await.map_err(failed)?;
+    }
+    if let Some((watch, narrator)) = watch {
         watch.finish(narrator);
     }
     ended
@@ -238,11 +248,11 @@ fn tail(context: &Context, text: &str) -> Vec<String> {
 fn wants_network(log: &str) -> bool {
     static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            "(?i)could not resolve|temporary failure in name resolution|name or service not known|\
+            "(?is)could not resolve|temporary failure in name resolution|name or service not known|\
              network is unreachable|failed to connect|couldn't connect|unable to connect|\
              connection refused|no route to host|address family not supported|\
-             socket.{0,40}(permission denied|operation not permitted|not permitted)|\
-             (permission denied|operation not permitted).{0,40}socket|getaddrinfo",
+             socket.{0,120}(permission denied|operation not permitted|not permitted)|\
+             (permission denied|operation not permitted).{0,120}socket|getaddrinfo",
         )
         .expect("the pattern is a constant")
     });
@@ -258,7 +268,7 @@ fn says_disk_full(log: &str) -> bool {
 }
 
 /// Reads progress from a growing log.
-struct Watch {
+pub(super) struct Watch {
     meter: Meter,
     task: String,
     log: PathBuf,

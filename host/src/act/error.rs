@@ -71,14 +71,14 @@ pub enum ActError {
         source: ProcessError,
     },
     /// A command took longer than it may.
-    #[error("step `{step}`: `{command}` took longer than {limit_s} s")]
+    #[error("step `{step}`: `{command}` took longer than {limit_ms} ms")]
     TimedOut {
         /// The step.
         step: String,
         /// The command.
         command: String,
-        /// The limit, in seconds.
-        limit_s: u64,
+        /// The limit, in milliseconds.
+        limit_ms: u128,
     },
     /// A commit that is none.
     #[error("step `{step}`: {reason}")]

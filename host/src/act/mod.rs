@@ -42,7 +42,8 @@ pub use dag::run_all;
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use permit::{PlanGate, planned_hosts};
 
-pub(crate) use git::{Git, Scheme, scheme_of};
+pub(crate) use checkout::is_full_commit;
+pub(crate) use git::{Git, Scheme, scheme_of, shown};
 
 use crate::{
     narrate::Actor,
@@ -210,4 +211,4 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod tests;

@@ -112,9 +112,8 @@ struct Verdict {
 /// The provider itself said no. Where it knows a command, there is a way.
 fn refused(error: &ProviderError) -> Verdict {
     let mut reason = error.message.clone();
-    for cause in &error.causes {
-        reason.push_str(": ");
-        reason.push_str(cause);
+    if !error.causes.is_empty() {
+        reason = format!("{reason} ({})", error.causes.join("; "));
     }
     let can = error.hints.iter().any(|hint| hint.command.is_some());
     Verdict {
@@ -428,7 +427,7 @@ mod tests {
         );
         insta::assert_snapshot!(shown(&rows), @r"
         toy source (default): can be made ready
-          why: no usable GPU: the driver is broken
+          why: no usable GPU (the driver is broken)
           fix: run on the processor
                  target/release/host provision --gpu prefer
         ");

@@ -33,16 +33,18 @@ pub async fn run(
     let failed = |source| EngineError::Output { source };
     let mut file = File::open(&path).map_err(failed)?;
     let mut position = print_tail(&mut file, lines, out).map_err(failed)?;
-    while follow {
+    if !follow {
+        return Ok(());
+    }
+    loop {
         // Asked before reading: what it says last is then still read.
         let lives = instances(home)?.iter().any(|engine| engine.log == path);
         position = print_new(&mut file, position, out).map_err(failed)?;
         if !lives {
-            break;
+            return Ok(());
         }
         tokio::time::sleep(FOLLOW_INTERVAL).await;
     }
-    Ok(())
 }
 
 fn find(home: &Home, pool: Option<&str>) -> Result<PathBuf, EngineError> {

@@ -235,6 +235,10 @@ impl Fault for ConfigError {
 
     fn hints(&self) -> Vec<Hint> {
         match self {
+            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                let words = "its fields, for an editor that completes them, are told by";
+                vec![hint(words, Some("{host} config schema"))]
+            }
             Self::Read { .. } => Vec::new(),
             Self::Invalid { source_text, .. } => vec![hint(
                 "once it is corrected, check it with",

@@ -11,8 +11,13 @@
 //!
 //! A field marked `"x-not-used": true` is accepted, left out and noted.
 
+mod scalar;
+#[cfg(test)]
+mod tests;
+
 use serde_json::{Map, Value};
 
+use self::scalar::{string, within, word, wrong_type};
 use super::{
     document::{Entry, Kind, Node, Place},
     problem::{Problem, list, nearest},
@@ -318,118 +323,6 @@ fn is_of_kind(kinds: &[&str], node: &Node) -> bool {
     kinds.iter().any(|name| of_kind.contains(name))
 }
 
-fn word(words: &[&str], node: &Node, path: &str, report: &mut Report) -> Value {
-    let written = match &node.kind {
-        Kind::Text(text) | Kind::Number(_, text) => text.clone(),
-        Kind::Bool(value) => value.to_string(),
-        _ => {
-            report.problems.push(wrong_type(&["string"], node, path));
-            return Value::Null;
-        }
-    };
-    if words.contains(&written.as_str()) {
-        return Value::String(written);
-    }
-    let message = format!("`{}` cannot be `{written}`", last(path));
-    let help = match nearest(&written, words.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("it is one of {}", list(words.iter().copied())),
-    };
-    report
-        .problems
-        .push(Problem::new(path, node.place, message).help(help));
-    Value::Null
-}
-
-fn string(schema: &Value, node: &Node, text: &str, path: &str, report: &mut Report) -> Value {
-    let least = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
-    if (text.chars().count() as u64) < least {
-        let message = format!("`{}` is empty", last(path));
-        report
-            .problems
-            .push(Problem::new(path, node.place, message));
-    } else if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && regex::Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text))
-    {
-        let message = format!("`{}` cannot be `{text}`", last(path));
-        let help = match schema.get("x-help").and_then(Value::as_str) {
-            Some(help) => help.to_owned(),
-            None => format!("it must match `{pattern}`"),
-        };
-        report
-            .problems
-            .push(Problem::new(path, node.place, message).help(help));
-    }
-    Value::String(text.to_owned())
-}
-
-fn within(
-    schema: &Value,
-    node: &Node,
-    number: &serde_json::Number,
-    path: &str,
-    report: &mut Report,
-) {
-    let value = number.as_f64().unwrap_or(f64::NAN);
-    let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
-    let widest = match schema.get("format").and_then(Value::as_str) {
-        Some("uint8") => Some(255.0),
-        Some("uint16") => Some(65_535.0),
-        Some("uint32") => Some(4_294_967_295.0),
-        Some("int32") => Some(2_147_483_647.0),
-        _ => None,
-    };
-    let least = bound("minimum");
-    let most = bound("maximum").or(widest);
-    let below = least.is_some_and(|least| value < least)
-        || bound("exclusiveMinimum").is_some_and(|least| value <= least);
-    let above = most.is_some_and(|most| value > most)
-        || bound("exclusiveMaximum").is_some_and(|most| value >= most);
-    if below || above {
-        let help = match (least, most) {
-            (Some(least), Some(most)) => format!("it is {least} to {most}"),
-            (Some(least), None) => format!("it is at least {least}"),
-            (None, Some(most)) => format!("it is at most {most}"),
-            (None, None) => "it is out of range".to_owned(),
-        };
-        let message = format!("`{}` cannot be {number}", last(path));
-        report
-            .problems
-            .push(Problem::new(path, node.place, message).help(help));
-    }
-}
-
-fn wrong_type(types: &[&str], node: &Node, path: &str) -> Problem {
-    let mut wanted: Vec<&str> = Vec::new();
-    for name in types.iter().filter(|name| **name != "null") {
-        let noun = match *name {
-            "object" => "a map",
-            "array" => "a list",
-            "boolean" => "true or false",
-            "integer" => "a whole number",
-            "number" => "a number",
-            _ => "text",
-        };
-        if !wanted.contains(&noun) {
-            wanted.push(noun);
-        }
-    }
-    let wanted = match wanted.as_slice() {
-        [] => "something else".to_owned(),
-        several => several.join(" or "),
-    };
-    let found = match &node.kind {
-        Kind::Text(text) if text.len() <= 40 => format!("the text `{text}`"),
-        Kind::Number(_, written) => format!("`{written}`"),
-        _ => node.noun().to_owned(),
-    };
-    Problem::new(
-        path,
-        node.place,
-        format!("{} must be {wanted}, not {found}", subject(path)),
-    )
-}
-
 fn unknown(entry: &Entry, named: &Map<String, Value>, path: String) -> Problem {
     let names = || named.keys().map(String::as_str);
     let help = match nearest(&entry.name, names()) {
@@ -474,98 +367,4 @@ fn subject(path: &str) -> String {
 /// The last name of a path with its index: `devices[0]` of `pools[1].devices[0]`.
 fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use schemars::JsonSchema;
-    use serde_json::json;
-
-    use super::*;
-    use crate::config::document::{Source, parse};
-
-    #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is used")]
-    struct Thing {
-        name: String,
-        #[serde(default)]
-        size: u16,
-        #[serde(default)]
-        flavour: Option<Flavour>,
-        #[serde(default)]
-        tags: Vec<String>,
-        #[serde(default)]
-        devices: Vec<engine_provider_api::Device>,
-        #[serde(default)]
-        inner: Option<Box<Thing>>,
-        #[serde(default)]
-        free: std::collections::BTreeMap<String, u32>,
-        #[serde(default)]
-        #[schemars(extend("x-not-used" = true))]
-        theirs: Option<u32>,
-    }
-
-    #[derive(JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
-    #[expect(dead_code, reason = "only its schema is used")]
-    enum Flavour {
-        /// Sweet.
-        Sweet,
-        /// Sour.
-        Sour,
-    }
-
-    fn check(text: &str) -> (Value, Vec<String>, Vec<String>) {
-        let schema = schemars::schema_for!(Thing).to_value();
-        let node = parse(&Source::new("x", text)).expect("yaml");
-        let mut report = Report::default();
-        let value = conform(&schema, &node, "", &mut report);
-        let problems = report.problems.iter().map(|problem| {
-            let help = problem.help.as_deref().unwrap_or("-");
-            format!("{}: {} [{help}]", problem.field, problem.message)
-        });
-        let not_used = report.not_used.iter().map(|(path, _)| path.clone());
-        (value, problems.collect(), not_used.collect())
-    }
-
-    #[test]
-    fn everything_wrong_is_told_at_once() {
-        let (_, problems, _) = check(
-            "size: 70000\nflavour: swet\ntags: [a, [b]]\ndevices: [1, x, {}]\nfre: 1\n\
-             inner: {name: x, size: big}\nfree: {a: -1}\n",
-        );
-        insta::assert_snapshot!(problems.join("\n"), @r"
-        size: `size` cannot be 70000 [it is 0 to 65535]
-        flavour: `flavour` cannot be `swet` [did you mean `sweet`?]
-        tags[1]: `tags[1]` must be text, not a list [-]
-        devices[2]: `devices[2]` must be a whole number or text, not a map [-]
-        fre: there is no `fre` [did you mean `free`?]
-        inner.size: `size` must be a whole number, not the text `big` [-]
-        free.a: `a` cannot be -1 [it is 0 to 4294967295]
-        name: `name` is missing [-]
-        ");
-    }
-
-    #[test]
-    fn text_is_taken_as_written_and_empty_counts_as_not_given() {
-        let (value, problems, not_used) =
-            check("name: 24.10\ntags: [true, 007]\nsize:\nflavour:\ntheirs: {any: thing}\n");
-        assert_eq!(problems, [""; 0]);
-        assert_eq!(
-            value,
-            json!({"name": "24.10", "tags": ["true", "007"], "flavour": null})
-        );
-        assert_eq!(not_used, ["theirs"]);
-    }
-
-    #[test]
-    fn a_closed_schema_says_what_the_check_does() {
-        let mut schema = schemars::schema_for!(Thing).to_value();
-        close(&mut schema);
-        assert_eq!(schema["additionalProperties"], json!(false));
-        assert_eq!(
-            schema["properties"]["free"]["additionalProperties"]["type"],
-            "integer"
-        );
-    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use engine_provider_api::{GpuPolicy, Mode, Pool};
 
 use super::{
-    check::misfits,
+    modes::misfits,
     places::Places,
     pools::{Surroundings, load},
     problem::{ConfigError, Problem, list},

@@ -9,6 +9,7 @@ use crate::{
     act::{self, Artifacts, Outlook},
     fault::Failure,
     narrate::Actor,
+    resolve,
 };
 
 const ACTOR: Actor = Actor::EngineProvisioner;
@@ -36,7 +37,8 @@ impl Host {
         let told = planned.warnings();
         refuse_unsupported(&planned).await?;
         let planned = self.with_tools(planned, request).await?;
-        let artifacts = act::run_all(&planned.context, &planned.plan).await?;
+        let (plan, _) = resolve::plan(&planned.context, &planned.plan).await?;
+        let artifacts = act::run_all(&planned.context, &plan).await?;
         let engine = prepare(&planned.chosen, &planned.facts, artifacts.clone()).await?;
         for warning in engine
             .warnings

@@ -117,6 +117,7 @@ impl Planned {
     /// What the operator should worry about, each thing once.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = self.plan.warnings.clone();
+        all.extend(self.unresolved.clone());
         for warning in &self.engine.warnings {
             if !all.contains(warning) {
                 all.push(warning.clone());
@@ -279,6 +280,8 @@ fn detail(step: &Step, expected: &Expected) -> String {
     let todo = match &expected.outlook {
         Outlook::Cached if matches!(step.act, Act::RequireTools(_)) => "all there".to_owned(),
         Outlook::Cached => "nothing to do".to_owned(),
+        // What is named by its URL needs no second mention of it.
+        Outlook::Fetch { from, .. } if *from == [what.as_str()] => "to fetch".to_owned(),
         Outlook::Fetch { from, .. } => format!("from {}", from.join(", else ")),
         Outlook::Build { because } => match because {
             Some(reason) => format!("again: {reason}"),

@@ -26,6 +26,9 @@ use crate::{
 /// Schema of the records that this version writes.
 const SCHEMA: u32 = 1;
 
+/// How long the minder of a dead engine may still take.
+const SETTLE_LIMIT: Duration = Duration::from_secs(15);
+
 /// An engine that runs, or that is starting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
@@ -186,15 +189,13 @@ pub fn find_running(
 /// Waits until nobody cleans up behind a dead engine of this instance any more, then forgets it.
 /// To be called with the instance's lock held.
 pub(super) async fn settle(home: &Home, key: &str) -> Result<Option<Instance>, EngineError> {
-    /// How long the minder of a dead engine may still take.
-    const LIMIT: Duration = Duration::from_secs(15);
     let path = record_path(home, key);
     let start = std::time::Instant::now();
     loop {
         match read_or_damaged(&path)? {
             None => return Ok(None),
             Some(instance) if instance.is_alive() => return Ok(Some(instance)),
-            Some(instance) if instance.is_watched() && start.elapsed() < LIMIT => {
+            Some(instance) if instance.is_watched() && start.elapsed() < SETTLE_LIMIT => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Some(instance) => {

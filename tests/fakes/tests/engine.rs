@@ -612,7 +612,6 @@ impl Host {
     fn start(room: &Room, job: &Job) -> Self {
         let path = room.root.join("job.json");
         fs::write(&path, serde_json::to_vec(job).unwrap()).unwrap();
-        #[expect(clippy::disallowed_methods, reason = "a test starts what it tests")]
         let mut child = Command::new(env!("CARGO_BIN_EXE_fake-host"))
             .arg(path)
             .stdin(Stdio::piped())
@@ -655,7 +654,6 @@ async fn a_killed_host_takes_its_step_with_it_at_once_daemons_included() {
     let room = Room::new();
     let script = "(setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon; while :; do sleep 1; done' &); \
                   trap '' TERM HUP; echo $$ > first; while :; do sleep 1; done";
-    #[expect(clippy::disallowed_methods, reason = "a test starts what it tests")]
     let mut host = Command::new(env!("CARGO_BIN_EXE_fake-host"))
         .arg("step")
         .arg(&room.root)

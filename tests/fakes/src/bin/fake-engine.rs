@@ -251,14 +251,16 @@ fn record(faults: &Faults) {
 }
 
 fn environment() -> BTreeMap<String, String> {
-    #[expect(clippy::disallowed_methods, reason = "a fake shows what it was given")]
     std::env::vars().collect()
 }
 
 /// Starts a copy that outlives its parent, and waits until its pid is written.
 fn fork_daemon(path: &str) {
     let program = std::env::current_exe().expect("a program has a path");
-    #[expect(clippy::disallowed_methods, reason = "a fake misbehaves on purpose")]
+    #[expect(
+        clippy::zombie_processes,
+        reason = "it is the point of this fault that nobody waits"
+    )]
     std::process::Command::new(program)
         .args(["--daemon", path])
         .spawn()

@@ -92,6 +92,5 @@ async fn host(job: &Job) -> ExitCode {
         }
     }
     // The thread that reads standard input may still wait for a line.
-    #[expect(clippy::disallowed_methods, reason = "this is a main.rs")]
     std::process::exit(0)
 }
