@@ -8,6 +8,7 @@ use crate::{
         options,
         pools::Surroundings,
         select::{Selected, Wanted, select},
+        syntax::names_a_secret,
     },
     fault::Failure,
     narrate::{Actor, Narrator},
@@ -58,6 +59,12 @@ impl Host {
             context.engine = Some(wanted.pool.engine.clone());
             context.policy_label = Some(policy.label.clone());
         });
+        // Written into the file in spite of the notice: it need not be told as well.
+        for (name, value) in &wanted.pool.provisioning.env {
+            if names_a_secret(name) && !value.contains("{secret.") {
+                self.narrator.secrets().register(value);
+            }
+        }
         for notice in &wanted.notices {
             narrator.warn(Actor::EngineProvisioner, "notice", &wanted.pool.id, notice);
         }

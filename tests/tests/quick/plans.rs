@@ -170,13 +170,13 @@ fn flags_that_the_pinned_build_does_not_know_are_refused_with_the_nearest_name()
     let machine = Machine::new();
     machine.write(
         "pools.yaml",
-        "pools:\n  - id: a\n    engine: llamacpp\n    gpu: forbid\n    provisioning:\n      flags: [\"--paralel\", \"2\"]\n",
+        "pools:\n  - id: a\n    engine: llamacpp\n    gpu: forbid\n    provisioning:\n      model: {ref: \"builtin:haiku\"}\n      flags: [\"--paralel\", \"2\"]\n",
     );
     let run = machine.run(&["plan", "--facts", &facts("debian-cpu")]);
     let run = run.code(3);
     run.says("--paralel");
     run.says("--parallel");
-    run.says("pools.yaml:6:");
+    run.says("pools.yaml:7:");
     machine.assert_untouched();
 }
 
