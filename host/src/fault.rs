@@ -34,7 +34,7 @@ pub enum Exit {
     Verification = 9,
     /// The engine crashed, never became ready, or is not on the GPU it must be on.
     Engine = 10,
-    /// There is no such pool, engine, log or provider.
+    /// There is no such pool, engine or log.
     NotFound = 11,
     /// Another process holds what is needed, longer than the limit.
     Busy = 12,
@@ -91,7 +91,7 @@ impl Exit {
             Self::Network => "something could not be fetched",
             Self::Verification => "something fetched is not what it should be",
             Self::Engine => "the engine crashed, never became ready, or is not on its GPU",
-            Self::NotFound => "there is no such pool, engine, log or provider",
+            Self::NotFound => "there is no such pool, engine or log",
             Self::Busy => "another process holds what is needed, longer than the limit",
             Self::Conflict => "the pool runs with other settings",
             Self::Storage => "the disk is full, or a directory cannot be used",

@@ -55,5 +55,5 @@ pub mod store;
 #[must_use]
 pub fn become_helper() -> Option<std::process::ExitCode> {
     provider::worker::run_if_worker();
-    process::run_if_keeper()
+    process::run_if_keeper().or_else(facts::probe::run_if_probe)
 }

@@ -221,7 +221,7 @@ async fn every_way_out_of_the_worker_is_closed() {
     let plan = session.plan(&plan_request("hostile")).await.unwrap();
     let denied = [libc_eperm(), libc_eacces()];
     let findings: Vec<&str> = plan.notes[0].lines().collect();
-    assert_eq!(findings.len(), 13, "{findings:?}");
+    assert_eq!(findings.len(), 14, "{findings:?}");
     for finding in findings {
         let (what, outcome) = finding.split_once(": ").unwrap();
         let errno: i32 = outcome.parse().unwrap_or(0);

@@ -9,12 +9,38 @@ mod process;
 
 use std::{
     fmt::Debug,
+    fs,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 pub use fixture::Repository;
-pub use machine::{Built, Machine, Run, Running};
+pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
 pub use process::{Process, processes_below};
+
+/// Root of the repository that the tests were built from.
+///
+/// # Panics
+///
+/// When it was moved since.
+#[must_use]
+pub fn repository_root() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap()
+}
+
+/// Path of a recorded machine, for `--facts`.
+///
+/// # Panics
+///
+/// When there is no such record.
+#[must_use]
+pub fn facts(name: &str) -> String {
+    let path = repository_root().join(format!("tests/fixtures/facts/{name}.json"));
+    assert!(path.is_file(), "{}", path.display());
+    path.to_str()
+        .expect("the repository's path is UTF-8")
+        .to_owned()
+}
 
 /// Waits until `probe` gives a value and says what was last seen when it does not.
 ///

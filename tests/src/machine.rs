@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::{Process, processes_below, wait_for};
 
 /// Longest any ordinary run of the program may take in a test.
-const RUN_LIMIT: Duration = Duration::from_secs(120);
+pub const RUN_LIMIT: Duration = Duration::from_secs(120);
 
 /// Where a build left its results.
 #[derive(Debug)]
@@ -180,6 +180,31 @@ impl Machine {
         }
     }
 
+    /// Files below a directory, relative to it and sorted; directories themselves are left out.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be read.
+    #[must_use]
+    pub fn files_below(&self, directory: &Path) -> Vec<String> {
+        fn walk(root: &Path, directory: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(directory).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    walk(root, &entry.path(), found);
+                } else {
+                    let path = entry.path();
+                    let relative = path.strip_prefix(root).expect("it was found below");
+                    found.push(relative.to_string_lossy().into_owned());
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(directory, directory, &mut found);
+        found.sort();
+        found
+    }
+
     /// Handoff files in the default directory.
     #[must_use]
     pub fn handoffs(&self) -> Vec<PathBuf> {
@@ -210,7 +235,25 @@ impl Machine {
         processes_below(self.directory.path())
     }
 
+    /// Text with this test's paths replaced: `HOST` is the program, `HOME` its home, `ROOT` the rest.
+    #[must_use]
+    pub fn normal(&self, text: &str) -> String {
+        text.replace(&*self.built.host().to_string_lossy(), "HOST")
+            .replace(&*self.home().to_string_lossy(), "HOME")
+            .replace(&*self.work().to_string_lossy(), ".")
+            .replace(&*self.root().to_string_lossy(), "ROOT")
+    }
+
+    /// Asserts that nothing was done at all: no home, no handoff directory, no process.
+    #[track_caller]
+    pub fn assert_untouched(&self) {
+        assert!(!self.home().exists(), "something was kept in the home");
+        assert!(!self.work().join(".runtime").exists(), "a handoff was made");
+        self.assert_clean();
+    }
+
     /// Asserts that nothing is left behind: no process, no handoff, no lock held.
+    #[track_caller]
     pub fn assert_clean(&self) {
         wait_for("every process to end", Duration::from_secs(10), || {
             let left = self.processes();

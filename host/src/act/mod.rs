@@ -44,6 +44,7 @@ pub use permit::{PlanGate, planned_hosts};
 
 pub(crate) use checkout::is_full_commit;
 pub(crate) use git::{Git, Scheme, scheme_of, shown};
+pub(crate) use require_tools::{Family, is_at_least};
 
 use crate::{
     narrate::Actor,
@@ -103,6 +104,11 @@ pub enum Outlook {
     Run,
     /// A file is copied or written into the store.
     Copy,
+    /// It cannot be had: carrying out the plan fails here, before anything else is done.
+    Unsupported {
+        /// Why, in one line.
+        why: String,
+    },
 }
 
 /// Says what a step would give, from what earlier steps gave or would give. Does nothing.

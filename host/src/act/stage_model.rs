@@ -30,6 +30,7 @@ pub(super) fn expected(
             from: vec![url],
             size_bytes: artifact.size_bytes,
         },
+        model::Outlook::Unsupported(why) => Outlook::Unsupported { why },
     };
     Ok(Expected { artifact, outlook })
 }

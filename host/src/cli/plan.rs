@@ -34,7 +34,11 @@ pub(super) fn render(view: &PlanView) -> String {
             .size_bytes
             .map(|bytes| format!(" ({})", size(bytes)))
             .unwrap_or_default();
-        let _ = writeln!(text, "  {:<16} {:<8} {}{size}", step.id, step.state, step.detail);
+        let _ = writeln!(
+            text,
+            "  {:<16} {:<11} {}{size}",
+            step.id, step.state, step.detail
+        );
     }
     let run = &view.run;
     let _ = writeln!(text, "\nengine version  {}", run.engine_version);

@@ -2,8 +2,9 @@
 
 use std::{fmt::Write as _, io::Write};
 
+use super::terminal::printable;
 use crate::{
-    fault::{Exit, Fault, Hint},
+    fault::{Exit, Fault},
     narrate::Secrets,
 };
 
@@ -26,7 +27,7 @@ pub fn print(
     secrets: &Secrets,
 ) -> std::io::Result<()> {
     let text = render(error, program);
-    out.write_all(secrets.mask(&text).as_bytes())
+    out.write_all(printable(&secrets.mask(&text)).as_bytes())
 }
 
 /// The error as JSON, for `--json`.
@@ -51,23 +52,21 @@ pub fn json(error: &dyn Fault, program: &str, secrets: &Secrets) -> serde_json::
 }
 
 fn render(error: &dyn Fault, program: &str) -> String {
-    let mut text = format!("error: {error}\n");
-    for detail in error.details() {
-        labelled(&mut text, detail.label, &detail.text);
+    let details = error.details();
+    let labels = details.iter().map(|detail| detail.label.len());
+    let width = labels.chain([USUAL_LABEL]).max().unwrap_or_default();
+    let mut text = format!("{:>width$}: {error}\n", "error");
+    for detail in details {
+        labelled(&mut text, width, detail.label, &detail.text);
     }
     for cause in causes(error) {
-        labelled(&mut text, "cause", &cause);
+        labelled(&mut text, width, "cause", &cause);
     }
-    for Hint {
-        text: words,
-        command,
-    } in error.hints()
-    {
-        labelled(&mut text, "fix", &words);
-        if let Some(command) = command {
-            for line in command.replace("{host}", program).lines() {
-                let _ = writeln!(text, "          {line}");
-            }
+    for hint in error.hints() {
+        labelled(&mut text, width, "fix", &hint.text);
+        for line in hint.command.iter().flat_map(|command| command.lines()) {
+            let line = line.replace("{host}", program);
+            let _ = writeln!(text, "{:width$}    {line}", "");
         }
     }
     if error.exit() == Exit::Internal && error.hints().is_empty() {
@@ -110,7 +109,7 @@ fn labelled(text: &mut String, width: usize, label: &str, body: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Detail, hint};
+    use crate::fault::{Detail, Hint, hint};
 
     #[derive(Debug, thiserror::Error)]
     #[error("llama.cpp could not be configured")]

@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::fault::Exit;
+use crate::fault::{Exit, Failure};
 
 /// Which signal came first, if any.
 #[derive(Debug, Clone, Default)]
@@ -23,11 +23,16 @@ impl Received {
             _ => None,
         }
     }
+
+    /// What a failure means: after a signal it is only how the work came to its end.
+    pub(super) fn or(&self, failure: Failure) -> Result<Exit, Failure> {
+        self.exit().ok_or(failure)
+    }
 }
 
 /// Cancels `token` on the first INT, TERM or HUP. Further signals are ignored: the keeper bounds how
 /// long stopping can take, and a KILL is cleaned up after as well.
-pub(super) fn cancel_on_signal(token: CancellationToken) -> std::io::Result<Received> {
+pub(super) fn cancel_on_signal(token: CancellationToken) -> Received {
     let received = Received::default();
     let kinds = [
         (SignalKind::interrupt(), Exit::Interrupted),
@@ -35,7 +40,7 @@ pub(super) fn cancel_on_signal(token: CancellationToken) -> std::io::Result<Rece
         (SignalKind::hangup(), Exit::Terminated),
     ];
     for (kind, exit) in kinds {
-        let mut signals = signal(kind)?;
+        let mut signals = signal(kind).expect("these signals may be handled");
         let (token, received) = (token.clone(), received.clone());
         tokio::spawn(async move {
             if signals.recv().await.is_some() {
@@ -51,5 +56,5 @@ pub(super) fn cancel_on_signal(token: CancellationToken) -> std::io::Result<Rece
             }
         });
     }
-    Ok(received)
+    received
 }

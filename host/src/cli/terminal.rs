@@ -1,6 +1,7 @@
 //! Narration for people: one line per event, bars for long work on a terminal.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     io::{IsTerminal, Write},
     sync::Mutex,
@@ -91,14 +92,14 @@ fn line_of(event: &Event, colour: bool) -> String {
         Level::Warning => ("33", "warning: "),
         Level::Error => ("31", "failed: "),
     };
-    let action = format!("{:<ACTION_WIDTH$}", event.action);
+    let action = format!("{:<ACTION_WIDTH$}", printable(&event.action));
     let action = if colour {
         format!("\x1b[{code}m{action}\x1b[0m")
     } else {
         action
     };
     // A failure's further lines are the printer's business, which has room for them.
-    let human = event.human.lines().next().unwrap_or_default();
+    let human = printable(event.human.lines().next().unwrap_or_default());
     let took = match event.duration_ms {
         Some(ms) if ms >= 100 => format!(" ({})", seconds(Duration::from_millis(ms))),
         _ => String::new(),
@@ -186,6 +187,18 @@ fn count(amount: u64, unit: Unit) -> String {
     }
 }
 
+/// A text without control characters but line breaks and tabs: what providers, engines and servers
+/// say must not move the cursor or rename the window.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let harmful = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    if text.contains(harmful) {
+        Cow::Owned(text.replace(harmful, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// A size for people, in binary units.
 #[must_use]
 pub fn size(bytes: u64) -> String {
@@ -232,6 +245,12 @@ mod tests {
             line_of(&event, false),
             " engine  cmake-build      built llama-server (2 min)"
         );
+    }
+
+    #[test]
+    fn a_plugin_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\r\n\tc"), "a\u{fffd}[2Jb\u{fffd}\n\tc");
+        assert!(matches!(printable("plain"), Cow::Borrowed(_)));
     }
 
     #[test]

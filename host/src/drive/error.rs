@@ -1,7 +1,5 @@
 //! What can go wrong between the rooms.
 
-use std::path::PathBuf;
-
 use engine_provider_api::Mode;
 
 use crate::{
@@ -38,15 +36,6 @@ pub enum DriveError {
         fault: Box<ProviderFault>,
         /// Where the value stands, rendered.
         place: Option<String>,
-    },
-    /// A facts file cannot be used.
-    #[error("`{}` is no facts file", path.display())]
-    Facts {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Facts of another machine were given to something that acts on this one.
     #[error("`--facts` is for planning: nothing can be done here for the machine it describes")]
@@ -97,7 +86,7 @@ fn place(wanted: &Wanted, field: &str, text: &str) -> Option<String> {
 impl Fault for DriveError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Options { .. } | Self::Mode { .. } | Self::Facts { .. } => Exit::Config,
+            Self::Options { .. } | Self::Mode { .. } => Exit::Config,
             Self::Refused { fault, .. } => fault.exit(),
             Self::ForeignFacts => Exit::Usage,
             Self::Cancelled => Exit::Interrupted,
@@ -111,10 +100,6 @@ impl Fault for DriveError {
                 vec![hint(format!("it offers {}", modes.join(", ")), None)]
             }
             Self::Refused { fault, .. } => fault.hints(),
-            Self::Facts { .. } => vec![hint(
-                "make one on the machine it is to describe",
-                Some("{host} facts --json > machine.json"),
-            )],
             Self::ForeignFacts => vec![hint("use it with `plan`, or leave `--facts` out", None)],
             Self::Options { .. } | Self::Cancelled => Vec::new(),
         }
@@ -140,7 +125,6 @@ impl Fault for DriveError {
             Self::Options { .. } => "options-invalid",
             Self::Mode { .. } => "mode-unsupported",
             Self::Refused { fault, .. } => fault.kind(),
-            Self::Facts { .. } => "facts-invalid",
             Self::ForeignFacts => "facts-foreign",
             Self::Cancelled => "cancelled",
         }

@@ -6,10 +6,13 @@ use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, Pr
 
 use super::{Chosen, DriveError, Host, Request};
 use crate::{
-    act::{self, Artifacts, Expected},
-    facts,
+    act::{self, Artifacts, Expected, FindTool, Toolbox},
+    facts::{self, Collected, Collector, PackageIndex},
     fault::Failure,
+    narrate::chain,
     net::Net,
+    process::Identity,
+    resolve,
     store::Store,
 };
 
@@ -29,6 +32,8 @@ pub struct Planned {
     pub(super) context: act::Context,
     /// Whether the facts describe another machine.
     pub(super) foreign: bool,
+    /// Why a branch or tag is not a commit yet, where that is so.
+    pub(super) unresolved: Option<String>,
 }
 
 impl Host {
@@ -37,7 +42,14 @@ impl Host {
     /// The provider prepares the expected results here already, so that wrong flags are refused
     /// before an hour of building.
     pub async fn plan(&self, chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
-        let (facts, foreign) = self.facts(&chosen, request).await?;
+        let (
+            Collected {
+                facts,
+                package_index,
+                ..
+            },
+            foreign,
+        ) = self.facts(&chosen, request).await?;
         let asked = PlanRequest {
             requires: Vec::new(),
             pool: chosen.wanted.pool.clone(),
@@ -49,7 +61,8 @@ impl Host {
             .plan(&asked)
             .await
             .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-        let context = self.act_context(&chosen, &facts);
+        let context = self.act_context(&chosen, &facts, package_index, &plan);
+        let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
         let engine = prepare(&chosen, &facts, artifacts).await?;
@@ -61,36 +74,86 @@ impl Host {
             engine,
             context,
             foreign,
+            unresolved,
         })
     }
 
-    async fn facts(&self, chosen: &Chosen, request: &Request) -> Result<(Facts, bool), Failure> {
-        match &request.facts {
-            Some(path) => Ok((facts::read(path)?, true)),
-            None => {
-                let run_as = chosen.policy.run_as.value;
-                let facts = self.collector(run_as).collect(&chosen.info.tools).await;
-                Ok((facts, false))
-            }
+    /// The machine: this one, or the one that a facts file describes.
+    async fn facts(
+        &self,
+        chosen: &Chosen,
+        request: &Request,
+    ) -> Result<(Collected, bool), Failure> {
+        let Some(path) = &request.facts else {
+            return Ok((self.look(chosen).await, false));
+        };
+        let described = Collected {
+            facts: facts::read(path)?,
+            ..Collected::default()
+        };
+        Ok((described, true))
+    }
+
+    /// Looks at this machine with the eyes of whoever builds and runs engines here.
+    async fn look(&self, chosen: &Chosen) -> Collected {
+        let collected = self
+            .collector(chosen.policy.run_as.value)
+            .collect(&chosen.info.tools)
+            .await;
+        collected.register_secrets(self.narrator.secrets());
+        collected
+    }
+
+    /// Looks at this machine for `identity`; `None`: for this process's user.
+    #[must_use]
+    pub fn collector(&self, identity: Option<Identity>) -> Collector<'static> {
+        Collector {
+            probe_program: Some(self.program.clone()),
+            ..Collector::of_this_machine(&self.environment, &self.home, identity)
         }
     }
 
-    fn act_context(&self, chosen: &Chosen, facts: &Facts) -> act::Context {
+    fn act_context(
+        &self,
+        chosen: &Chosen,
+        facts: &Facts,
+        package_index: Option<PackageIndex>,
+        plan: &Plan,
+    ) -> act::Context {
+        let policy = Arc::new(chosen.policy.clone());
+        let gate = act::PlanGate::new(Arc::clone(&policy), act::planned_hosts(plan, facts));
         act::Context {
             home: self.home.clone(),
             store: Store::open(&self.home),
             keeper: self.keeper.clone(),
-            policy: Arc::new(chosen.policy.clone()),
+            policy,
+            package_index: package_index.map(|index| index.url().clone()),
             facts: Arc::new(facts.clone()),
             tools: self.toolbox(chosen, facts),
             narrator: chosen.narrator.clone(),
             cancel: self.cancel.clone(),
-            net: Net::new(),
+            net: Net::new(&self.environment, Arc::new(gate)),
             environment: Arc::new(self.environment.clone()),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),
         }
+    }
+
+    /// The tools that were found, and how one is looked for again after an installation.
+    fn toolbox(&self, chosen: &Chosen, facts: &Facts) -> Toolbox {
+        let host = self.clone();
+        let identity = chosen.policy.run_as.value;
+        let probes = chosen.info.tools.clone();
+        let find: FindTool = Arc::new(move |name| {
+            let (host, probes) = (host.clone(), probes.clone());
+            Box::pin(async move {
+                let probe = probes.into_iter().find(|probe| probe.name == name)?;
+                let mut found = host.collector(identity).collect(&[probe]).await;
+                found.facts.tools.remove(&name)
+            })
+        });
+        Toolbox::new(facts.tools.clone(), find)
     }
 }
 
@@ -109,6 +172,22 @@ pub(super) async fn prepare(
     };
     let prepared = chosen.session.prepare(&asked).await;
     Ok(prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?)
+}
+
+/// Turns branches and tags into commits, so that the plan shows what would be built. A plan can be
+/// shown without it, for another machine or without network: then it says so.
+async fn resolve_if_possible(
+    context: &act::Context,
+    plan: Plan,
+    foreign: bool,
+) -> (Plan, Option<String>) {
+    if foreign {
+        return (plan, None);
+    }
+    match resolve::plan(context, &plan).await {
+        Ok((plan, _)) => (plan, None),
+        Err(error) => (plan, Some(chain(&error))),
+    }
 }
 
 fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {

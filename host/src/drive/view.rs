@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine_provider_api::{Act, Launch, PreparedEngine, Step};
+use engine_provider_api::{Act, Launch, PreparedEngine, Step, Template};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -54,7 +54,8 @@ pub struct StepView {
     pub id: String,
     /// Kind of step: `checkout`, `build`, …, `run`.
     pub kind: String,
-    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`.
+    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`,
+    /// `unsupported`.
     pub state: String,
     /// One line for people.
     pub detail: String,
@@ -113,6 +114,18 @@ pub struct CommandView {
 }
 
 impl Planned {
+    /// What the operator should worry about, each thing once.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut all = self.plan.warnings.clone();
+        all.extend(self.unresolved.clone());
+        for warning in &self.engine.warnings {
+            if !all.contains(warning) {
+                all.push(warning.clone());
+            }
+        }
+        all
+    }
+
     /// The plan as it is shown.
     #[must_use]
     pub fn view(&self) -> PlanView {
@@ -123,7 +136,8 @@ impl Planned {
             .iter()
             .flat_map(|step| lines_of(step, &self.expected[&step.id]))
             .collect();
-        let run = run_view(&self.engine, &pool.provisioning.ports);
+        let path_of = |step: &str| self.expected.get(step)?.artifact.path.clone();
+        let run = run_view(&self.engine, &pool.provisioning.ports, path_of);
         steps.push(StepView {
             id: "run".to_owned(),
             kind: "run".to_owned(),
@@ -146,17 +160,23 @@ impl Planned {
             gpu: word(&pool.gpu),
             steps,
             run,
-            hosts: planned_hosts(&self.plan, &self.facts),
+            hosts: planned_hosts(&self.plan, &self.facts).into_iter().collect(),
             notes: self.plan.notes.clone(),
-            warnings: [self.plan.warnings.clone(), self.engine.warnings.clone()].concat(),
+            warnings: self.warnings(),
         }
     }
 }
 
-/// The engine in its classic form, for `plan` and `prepare`. `ports`: the pool's own.
+/// The engine in its classic form, for `plan` and `prepare`. `ports`: the pool's own. `path_of`: the
+/// path of a step's result, where it is known.
 #[must_use]
-pub fn run_view(engine: &PreparedEngine, ports: &[u16]) -> RunView {
+pub fn run_view(
+    engine: &PreparedEngine,
+    ports: &[u16],
+    path_of: impl Fn(&str) -> Option<String>,
+) -> RunView {
     let Launch::Process(launch) = &engine.launch;
+    let fill = |template: &Template| fill(template, &path_of);
     RunView {
         engine_version: engine.engine_version.clone(),
         model: ModelView {
@@ -165,12 +185,12 @@ pub fn run_view(engine: &PreparedEngine, ports: &[u16]) -> RunView {
             digest: engine.model.digest.clone(),
         },
         command: CommandView {
-            bin: launch.program.to_string(),
-            args: launch.args.iter().map(ToString::to_string).collect(),
+            bin: fill(&launch.program),
+            args: launch.args.iter().map(fill).collect(),
             env: launch
                 .env
                 .iter()
-                .map(|(name, value)| (name.clone(), value.to_string()))
+                .map(|(name, value)| (name.clone(), fill(value)))
                 .collect(),
             ports: if ports.is_empty() {
                 vec![launch.usual_port]
@@ -183,6 +203,17 @@ pub fn run_view(engine: &PreparedEngine, ports: &[u16]) -> RunView {
         device_mask: engine.device_mask.clone(),
         profile: word(&engine.profile),
     }
+}
+
+/// Fills in the paths that are known and leaves what only the launch knows.
+fn fill(template: &Template, path_of: impl Fn(&str) -> Option<String>) -> String {
+    let known = |name: &str| {
+        let path = name.strip_suffix(".path").and_then(&path_of);
+        Some(path.unwrap_or_else(|| format!("{{{name}}}")))
+    };
+    template
+        .render(known)
+        .unwrap_or_else(|_| template.to_string())
 }
 
 /// A step as its lines: the commands of a build, else the step itself.
@@ -230,6 +261,7 @@ fn state(outlook: &Outlook) -> &'static str {
         Outlook::Missing { .. } => "missing",
         Outlook::Run => "run",
         Outlook::Copy => "copy",
+        Outlook::Unsupported { .. } => "unsupported",
     }
 }
 
@@ -248,6 +280,8 @@ fn detail(step: &Step, expected: &Expected) -> String {
     let todo = match &expected.outlook {
         Outlook::Cached if matches!(step.act, Act::RequireTools(_)) => "all there".to_owned(),
         Outlook::Cached => "nothing to do".to_owned(),
+        // What is named by its URL needs no second mention of it.
+        Outlook::Fetch { from, .. } if *from == [what.as_str()] => "to fetch".to_owned(),
         Outlook::Fetch { from, .. } => format!("from {}", from.join(", else ")),
         Outlook::Build { because } => match because {
             Some(reason) => format!("again: {reason}"),
@@ -270,6 +304,8 @@ fn detail(step: &Step, expected: &Expected) -> String {
         Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
         Outlook::Run => "after the build".to_owned(),
         Outlook::Copy => "written into the store".to_owned(),
+        // It names the reference itself.
+        Outlook::Unsupported { why } => return why.clone(),
     };
     match what.as_str() {
         "" => todo,

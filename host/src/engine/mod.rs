@@ -1,1 +1,71 @@
-//! Placeholder.
+//! Engines: launched, probed, handed off, stopped.
+//!
+//! A start goes port → command → keeper → readiness → evidence → handoff ([`start`]); a stop goes
+//! handoff → drain → TERM → grace → KILL ([`stop_instance`], [`RunningEngine::stop`]). What runs is
+//! known from [`instances`], which trusts no record.
+//!
+//! What an engine is called, what its log means and how it is asked come from its provider, in the
+//! prepared engine; this room knows no engine. How processes are started and ended is the keeper's
+//! matter (`process/`); which pools should run is that of whoever calls.
+
+mod diagnose;
+mod error;
+mod evidence;
+mod handoff;
+mod http;
+mod instance;
+mod launch;
+mod logs;
+mod ownership;
+mod port;
+mod probe;
+mod running;
+mod start;
+mod stop;
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use engine_provider_api::Diagnosis;
+
+pub use diagnose::Finding;
+pub use error::{EngineError, Evidence};
+pub use handoff::{DEFAULT_DIRECTORY, HANDOFF_SCHEMA, Handoff, HandoffModel, file_name};
+pub use instance::{Instance, State, find_running, instances};
+pub use launch::Fingerprint;
+pub use logs::{log_path, logged};
+pub use running::{EngineEnd, RunningEngine};
+pub use start::{DriverMemory, Outcome, StartRequest, start};
+pub use stop::stop_instance;
+
+/// Bytes read from each end of a log that is judged.
+const JUDGED_BYTES: u64 = 2 * 1024 * 1024;
+
+/// What a log says about a failure.
+fn evidence_of(table: &[Diagnosis], command: String, log: PathBuf) -> Evidence {
+    let text = read_log(&log);
+    Evidence {
+        command,
+        last_lines: diagnose::last_lines(&text),
+        finding: diagnose::diagnose(table, &text),
+        log,
+    }
+}
+
+/// Beginning and end of a log, as text; empty when it cannot be read.
+fn read_log(path: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut bytes = Vec::new();
+        (&mut file).take(JUDGED_BYTES).read_to_end(&mut bytes)?;
+        let rest = length.saturating_sub(JUDGED_BYTES).max(JUDGED_BYTES);
+        file.seek(SeekFrom::Start(rest))?;
+        file.take(JUDGED_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}

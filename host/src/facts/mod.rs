@@ -1,1 +1,135 @@
-//! Placeholder.
+//! What this machine is and has.
+//!
+//! Collected when they are needed, every probe under a limit, and never in the way: what cannot be
+//! found out is left empty, with the reason kept as evidence. Nothing here decides anything; a
+//! provider reads [`Facts`], an operator reads `host facts`.
+//!
+//! All files are reached through [`Roots`] and all programs through [`Ask`], so that a test can
+//! look at a machine it made up. Versions that tools print are remembered by what their file looks
+//! like (device, inode, size, times), so that a second look starts no process.
+//!
+//! Seen through the eyes of whoever builds and runs engines ([`Collector::identity`]): a tool that
+//! user cannot reach is not there.
+
+mod asking;
+mod cuda;
+mod file;
+mod gpu;
+mod index;
+pub mod probe;
+mod roots;
+mod system;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::path::PathBuf;
+
+use engine_provider_api::{Facts, ToolProbe};
+
+pub use asking::{Ask, Processes, VERSION_LIMIT};
+pub use file::read;
+pub use index::PackageIndex;
+pub use roots::Roots;
+pub use tools::Skipped;
+
+use crate::{
+    config::{environment::Environment, paths::Home},
+    narrate::Secrets,
+    process::Identity,
+};
+
+/// How a machine is looked at.
+pub struct Collector<'a> {
+    /// The machine.
+    pub roots: Roots,
+    /// Who answers questions.
+    pub asker: &'a dyn Ask,
+    /// Who builds and runs engines; `None`: this process's user.
+    pub identity: Option<Identity>,
+    /// File in which versions are remembered; `None`: nowhere.
+    pub memory: Option<PathBuf>,
+    /// Program that calls [`probe::run_if_probe`] first, for NVML. `None`: NVML is not asked.
+    pub probe_program: Option<PathBuf>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Collected {
+    /// The facts, without secrets.
+    pub facts: Facts,
+    /// The package index with the credentials it needs, for whoever fetches from it.
+    pub package_index: Option<PackageIndex>,
+    /// Programs that were found and not taken.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Collected {
+    /// Registers what must never be told.
+    pub fn register_secrets(&self, secrets: &Secrets) {
+        for secret in self.package_index.iter().flat_map(PackageIndex::secrets) {
+            secrets.register(&secret);
+        }
+    }
+}
+
+impl Collector<'_> {
+    /// This machine, seen by whoever builds and runs engines; versions are remembered in the home
+    /// once there is one: looking alone makes none. NVML is asked by this very program, whose `main` must call [`probe::run_if_probe`].
+    #[must_use]
+    pub fn of_this_machine(
+        environment: &Environment,
+        home: &Home,
+        identity: Option<Identity>,
+    ) -> Self {
+        Self {
+            roots: Roots::of_this_machine(environment.clone()),
+            asker: &Processes,
+            identity,
+            memory: home
+                .root()
+                .is_dir()
+                .then(|| home.state().join("facts").join("tools.json")),
+            probe_program: Some(PathBuf::from("/proc/self/exe")),
+        }
+    }
+
+    /// Looks at the machine; `probes` are the tools that providers name. Bounded: a few seconds at
+    /// worst, a few milliseconds when nothing changed since the last time.
+    pub async fn collect(&self, probes: &[ToolProbe]) -> Collected {
+        let roots = &self.roots;
+        let versions = asking::Versions::new(self.asker, roots, self.identity, self.memory.clone());
+        let (tools, compilers, cuda, gpus) = futures_util::future::join4(
+            tools::tools(&versions, probes),
+            tools::compilers(&versions),
+            cuda::toolkits(&versions),
+            gpu::gpus(&versions, self.probe_program.as_ref()),
+        )
+        .await;
+        versions.save();
+        let (tools, skipped) = tools;
+        let os = system::os(roots);
+        let package_index = index::package_index(roots);
+        let facts = Facts {
+            requires: Vec::new(),
+            cpu: system::cpu(roots),
+            memory: system::memory(roots),
+            tools,
+            gpus,
+            cuda,
+            compilers,
+            rocm: cuda::rocm(roots),
+            vulkan: cuda::vulkan(roots),
+            package_index: package_index.as_ref().map(PackageIndex::shown),
+            package_manager: system::package_manager(roots, &os),
+            os,
+        };
+        Collected {
+            facts,
+            package_index,
+            skipped,
+        }
+    }
+}

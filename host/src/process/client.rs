@@ -142,6 +142,11 @@ impl Keeper {
         self.inner.link.get().map(|link| link.keeper())
     }
 
+    /// Program and leading arguments that make this program's keeper or one of its helpers.
+    pub(super) fn options(&self) -> &KeeperOptions {
+        &self.inner.options
+    }
+
     async fn link(&self) -> Result<&Arc<Link>, ProcessError> {
         let inner = &self.inner;
         inner

@@ -80,6 +80,7 @@ pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
 
 fn confine(parent: Pid, identity: Option<Identity>, filter: Option<&BpfProgram>) -> io::Result<()> {
     default_signals();
+    unblock_signals()?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if filter.is_some() {
         // Refused in many containers: then the filter alone stands.
@@ -125,6 +126,21 @@ fn default_signals() {
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
         }
+    }
+}
+
+/// Unblocks what the keeper has blocked: a mask is inherited through exec, too.
+fn unblock_signals() -> io::Result<()> {
+    // SAFETY: the set is initialised by sigemptyset before it is read, and lives in this frame.
+    let failed = unsafe {
+        let mut none = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+    };
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 

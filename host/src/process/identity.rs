@@ -2,7 +2,7 @@
 //!
 //! Read from `/proc` (proc_pid_stat(5)); everything here only looks.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,12 @@ impl ProcessIdentity {
     #[must_use]
     pub fn is_alive(self) -> bool {
         read_stat(self.pid).is_some_and(|stat| self.is(stat) && !matches!(stat.state, b'Z' | b'X'))
+    }
+
+    /// The process that started it, or that has adopted it since.
+    #[must_use]
+    pub fn parent(self) -> Option<Self> {
+        Self::of(read_stat(self.pid).filter(|stat| self.is(*stat))?.parent)
     }
 
     /// Sends a signal to this very process, never to a later one with its pid. Returns whether it
@@ -111,29 +117,26 @@ pub fn descendants(root: i32) -> Vec<ProcessIdentity> {
     found
 }
 
-/// Bytes that processes have read from storage or pipes so far; unreadable ones count as 0.
+/// How much processes have read so far (proc_pid_io(5)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BytesRead {
+    /// By read(2) and alike, cached files and some sockets included.
+    pub by_calls: u64,
+    /// From storage, mapped files included.
+    pub from_storage: u64,
+}
+
+/// How much these processes have read so far; those that may not be looked at count as nothing.
 #[must_use]
-pub fn bytes_read(processes: &[ProcessIdentity]) -> u64 {
+pub fn bytes_read(processes: &[ProcessIdentity]) -> BytesRead {
     processes
         .iter()
         .filter_map(|process| fs::read_to_string(format!("/proc/{}/io", process.pid)).ok())
         .filter_map(|text| parse_bytes_read(&text))
-        .sum()
-}
-
-/// Processor time that processes have used so far; unreadable ones count as zero.
-#[must_use]
-pub fn processor_time(processes: &[ProcessIdentity]) -> Duration {
-    let ticks: u64 = processes
-        .iter()
-        .filter_map(|process| fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok())
-        .filter_map(|text| {
-            let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-            Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+        .fold(BytesRead::default(), |sum, one| BytesRead {
+            by_calls: sum.by_calls.saturating_add(one.by_calls),
+            from_storage: sum.from_storage.saturating_add(one.from_storage),
         })
-        .sum();
-    // Linux reports in USER_HZ, which is 100 on every architecture this runs on.
-    Duration::from_millis(ticks.saturating_mul(10))
 }
 
 fn all_processes() -> impl Iterator<Item = i32> {
@@ -164,7 +167,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-fn parse_bytes_read(text: &str) -> Option<u64> {
+fn parse_bytes_read(text: &str) -> Option<BytesRead> {
     let value = |name: &str| -> Option<u64> {
         text.lines()
             .find_map(|line| line.strip_prefix(name))?
@@ -172,8 +175,10 @@ fn parse_bytes_read(text: &str) -> Option<u64> {
             .parse()
             .ok()
     };
-    // `rchar` counts read(2), `read_bytes` what came from a device: mapped files count only there.
-    Some(value("rchar:")?.saturating_add(value("read_bytes:")?))
+    Some(BytesRead {
+        by_calls: value("rchar:")?,
+        from_storage: value("read_bytes:")?,
+    })
 }
 
 #[cfg(test)]
@@ -210,7 +215,8 @@ mod tests {
     #[test]
     fn reading_counts_as_progress() {
         let text = "rchar: 100\nwchar: 1\nread_bytes: 4096\n";
-        assert_eq!(parse_bytes_read(text), Some(4196));
-        assert!(bytes_read(&[ProcessIdentity::of_this_process()]) > 0);
+        let read = parse_bytes_read(text).unwrap();
+        assert_eq!((read.by_calls, read.from_storage), (100, 4096));
+        assert!(bytes_read(&[ProcessIdentity::of_this_process()]).by_calls > 0);
     }
 }

@@ -9,11 +9,13 @@ mod attend;
 mod client;
 mod command;
 mod confine;
+mod control;
 mod error;
 mod identity;
 mod keeper;
 mod link;
 mod log;
+mod sockets;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -24,6 +26,8 @@ pub use ask::{Answer, OUTPUT_LIMIT, Question, ask};
 pub use attend::attend;
 pub use client::{ChildAddress, Keeper, KeeperOptions, Running};
 pub use command::{Child, Exited, Identity, LogFile, Network, Output, Spec, quote, signal_name};
+pub use control::{Control, sweep};
 pub use error::{ProcessError, StartFailure};
-pub use identity::{ProcessIdentity, bytes_read, descendants, processor_time};
+pub use identity::{BytesRead, ProcessIdentity, bytes_read, descendants};
 pub use keeper::{Ended, MARKER, run, run_if_keeper};
+pub use sockets::sockets_of;

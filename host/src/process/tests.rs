@@ -91,8 +91,19 @@ async fn a_command_gets_exactly_what_is_named() {
 }
 
 #[tokio::test]
-async fn signals_that_the_host_ignores_are_not_ignored_by_what_it_starts() {
-    let (_, log) = run("grep -E 'SigIgn|SigBlk' /proc/self/status").await;
+async fn no_signal_is_ignored_or_blocked_in_what_is_started() {
+    let (_keep, path) = place();
+    // Not through a shell: it would clean up by itself.
+    let spec = Spec {
+        program: "/bin/grep".into(),
+        args: ["-E", "SigIgn|SigBlk", "/proc/self/status"]
+            .map(String::from)
+            .to_vec(),
+        ..shell(&path, "")
+    };
+    let keeper = keeper_at(&path);
+    keeper.run(spec, &CancellationToken::new()).await.unwrap();
+    let log = fs::read_to_string(path.join("log")).unwrap();
     for line in log.lines() {
         let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
         // 32 and 33 are the C library's own; nobody can give them back.

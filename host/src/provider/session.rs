@@ -54,7 +54,7 @@ impl Default for Options {
 /// Longest waits for a provider, wall-clock time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// From the start of the worker to the provider's being there.
+    /// Each of: the worker's shutting itself in, the provider's being loaded there.
     pub open: Duration,
     /// One call. A provider only computes; milliseconds are usual.
     pub call: Duration,
@@ -254,4 +254,27 @@ async fn open_worker(
         });
     }
     Ok((worker.load(&found.path, limit).await?, sandbox))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn can_move<T: Send>(value: T) -> T {
+        value
+    }
+
+    #[test]
+    fn a_session_and_its_calls_can_move_between_the_threads_of_a_daemon() {
+        fn check(found: &Found, session: &Session, request: &PlanRequest) {
+            drop(can_move(session.plan(request)));
+            drop(can_move(Session::open(
+                found,
+                Isolation::Worker,
+                &Options::default(),
+            )));
+            can_move(session);
+        }
+        let _ = check;
+    }
 }

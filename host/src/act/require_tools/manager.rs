@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// A package manager that can be driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub(crate) enum Family {
     Apt,
     Dnf,
     Pacman,
@@ -14,7 +14,7 @@ pub(super) enum Family {
 const APT_LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=300";
 
 impl Family {
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(crate) fn of(name: &str) -> Option<Self> {
         match name {
             "apt" => Some(Self::Apt),
             "dnf" => Some(Self::Dnf),
@@ -68,7 +68,7 @@ impl Family {
     }
 
     /// What a person would type.
-    pub(super) fn paste(self, packages: &[String], root: bool) -> String {
+    pub(crate) fn paste(self, packages: &[String], root: bool) -> String {
         let sudo = if root { "" } else { "sudo " };
         let command = match self {
             Self::Apt => "apt-get install -y",
@@ -102,7 +102,7 @@ pub(super) fn is_package_name(name: &str) -> bool {
 }
 
 /// Whether a version is at least another, compared number by number; empty ones always are.
-pub(super) fn is_at_least(version: &str, minimum: &str) -> bool {
+pub(crate) fn is_at_least(version: &str, minimum: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> {
         text.split(|character: char| !character.is_ascii_digit())
             .filter_map(|number| number.parse().ok())

@@ -24,7 +24,8 @@ use crate::{
     store::{self, Patience},
 };
 use install::install;
-use manager::{Family, is_at_least, is_package_name};
+use manager::is_package_name;
+pub(crate) use manager::{Family, is_at_least};
 
 /// Longest time that an installation may take, download included.
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);

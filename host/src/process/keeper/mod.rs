@@ -26,8 +26,13 @@ use std::process::ExitCode;
 
 pub use protocol::Ended;
 
+use super::sockets;
+
 /// First argument that makes a program a keeper.
 pub const MARKER: &str = "keeper";
+
+/// Second argument: not a keeper, but a short look that only another user may take.
+pub(super) const HELP_WITH_SOCKETS: &str = "sockets";
 
 /// Becomes the keeper if this program was started as one, and returns how it ended. To be called at
 /// the very top of `main`, before any thread or runtime is made.
@@ -43,7 +48,14 @@ pub const MARKER: &str = "keeper";
 /// ```
 #[must_use]
 pub fn run_if_keeper() -> Option<ExitCode> {
-    (std::env::args_os().nth(1)? == MARKER).then(run)
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != MARKER {
+        return None;
+    }
+    Some(match arguments.next() {
+        Some(helper) if helper == HELP_WITH_SOCKETS => sockets::answer(arguments),
+        _ => run(),
+    })
 }
 
 /// Runs a keeper in this process, which must have one thread and a host's socket as its standard

@@ -33,7 +33,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_getcwd,
     libc::SYS_getdents64,
@@ -170,6 +169,27 @@ fn rules(own: u64) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::Backe
             when(0, Length::Dword, Compare::Eq, libc::PR_SET_VMA as u64)?,
         ],
     );
+    // Flags and copies of descriptors, but not whom they signal: that could be made the host.
+    let flags = [
+        libc::F_DUPFD,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_GETFL,
+        libc::F_SETFD,
+        libc::F_SETFL,
+    ];
+    let flags: Result<_, _> = flags
+        .into_iter()
+        .map(|command| {
+            when(
+                1,
+                Length::Dword,
+                Compare::Eq,
+                u64::from(command.cast_unsigned()),
+            )
+        })
+        .collect();
+    rules.insert(libc::SYS_fcntl, flags?);
     // Whether a descriptor is a terminal.
     rules.insert(
         libc::SYS_ioctl,

@@ -69,7 +69,11 @@ impl EngineProvisioner for Hostile {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             modes: vec![Mode::Binary],
             tools: Vec::new(),
-            options_schema: Default::default(),
+            options_schema: serde_json::json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {"behaviour": {"type": "string"}}
+            }),
             default_pool: pool,
             homepage: None,
         }
@@ -233,6 +237,10 @@ fn breach() -> String {
         findings.push(told(
             "ptrace",
             call(libc::syscall(libc::SYS_ptrace, 16, libc::getppid(), 0, 0)),
+        ));
+        findings.push(told(
+            "own",
+            call(libc::fcntl(2, libc::F_SETOWN, libc::getppid()).into()),
         ));
         findings.push(told(
             "io_uring",

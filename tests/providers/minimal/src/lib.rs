@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    Act, Attempt, BuildStep, Checkout, Command, Download, EngineProvisioner, ErrorCode, GpuPolicy,
-    Launch, Mirror, Mode, Model, Narration, Observe, Plan, PlanRequest, Pool, PrepareRequest,
-    PreparedEngine, Probes, ProcessLaunch, Profile, ProviderError, ProviderInfo, ReadinessProbe,
-    RequireTools, Resources, StageModel, Step, Stop, Template, ToolProbe, ToolRequirement, When,
-    export_provider,
+    Act, Attempt, BuildStep, Checkout, Command, Diagnosis, Download, DrainProbe, EngineProvisioner,
+    ErrorCode, GpuPolicy, Launch, Mirror, Mode, Model, Narration, Observe, Plan, PlanRequest, Pool,
+    PrepareRequest, PreparedEngine, Probes, ProcessLaunch, Profile, Progress, ProviderError,
+    ProviderInfo, ReadinessProbe, RequireTools, Resources, StageModel, Step, Stop, Template,
+    ToolProbe, ToolRequirement, VersionProbe, When, export_provider,
 };
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ impl EngineProvisioner for Fixture {
             tools: vec![
                 probe("git", &["git"], "git"),
                 probe("cmake", &["cmake"], "cmake"),
-                probe("c++", &["c++", "g++", "clang++"], "g++"),
+                probe("cc", &["cc", "gcc", "clang"], "gcc"),
                 ToolProbe {
                     needed_by: Vec::new(),
                     ..probe("ninja", &["ninja", "ninja-build"], "ninja-build")
@@ -111,9 +111,19 @@ impl EngineProvisioner for Fixture {
                     ok: vec![200],
                     loading: vec![503],
                 },
-                ..Probes::default()
+                version: Some(VersionProbe {
+                    path: "/props".to_owned(),
+                    pointer: "/build_info".to_owned(),
+                }),
+                metrics: Some("/metrics".to_owned()),
             },
-            stop: Stop::default(),
+            stop: Stop {
+                drain: Some(DrainProbe {
+                    path: "/metrics".to_owned(),
+                    gauge: "fixture_requests_processing".to_owned(),
+                }),
+                second_term_ends_at_once: false,
+            },
             resources: Resources {
                 vram_bytes: Some(0),
             },
@@ -126,7 +136,7 @@ impl EngineProvisioner for Fixture {
             slots_total: 1,
             workloads: vec!["completion".to_owned()],
             profile: Profile::Deterministic,
-            diagnoses: Vec::new(),
+            diagnoses: diagnoses(),
             gpu_evidence: None,
             dialect: "openai".to_owned(),
             device_mask: Vec::new(),
@@ -173,7 +183,7 @@ fn tools() -> RequireTools {
         tools: vec![
             tool("git", "to fetch the source", "git"),
             tool("cmake", "to build", "cmake"),
-            tool("c++", "to compile", "g++"),
+            tool("cc", "to compile", "gcc"),
             ToolRequirement {
                 optional: true,
                 ..tool("ninja", "to build faster", "ninja-build")
@@ -235,12 +245,20 @@ fn attempt(title: &str, when: Option<When>, configure: &[Template]) -> Attempt {
         ..Command::default()
     };
     let build = ["--build", "{work}", "--parallel", "{jobs}"].map(Template::from);
+    let progress = if configure.contains(&Template::from("Ninja")) {
+        Progress::Counter
+    } else {
+        Progress::Percent
+    };
     Attempt {
         title: title.to_owned(),
         when,
         commands: vec![
             command("cmake-configure", configure.to_vec()),
-            command("cmake-build", build.to_vec()),
+            Command {
+                progress: Some(progress),
+                ..command("cmake-build", build.to_vec())
+            },
         ],
     }
 }
@@ -301,6 +319,29 @@ fn reference(pool: &Pool) -> String {
     )
 }
 
+fn diagnoses() -> Vec<Diagnosis> {
+    vec![
+        Diagnosis {
+            pattern: "invalid argument: (?<flag>.+)".to_owned(),
+            meaning: "this build does not know the flag `$flag`".to_owned(),
+            fix: "remove it from `provisioning.flags`".to_owned(),
+            port_taken: false,
+        },
+        Diagnosis {
+            pattern: "failed to open model '(?<path>[^']+)': (?<why>.+)".to_owned(),
+            meaning: "the model `$path` cannot be read: $why".to_owned(),
+            fix: "check the path and who may read it".to_owned(),
+            port_taken: false,
+        },
+        Diagnosis {
+            pattern: "couldn't bind HTTP server socket".to_owned(),
+            meaning: "another program listens on the port".to_owned(),
+            fix: "give other `ports`, or none".to_owned(),
+            port_taken: true,
+        },
+    ]
+}
+
 /// Source: the commit. Binary: what it printed and what it is.
 fn version(request: &PrepareRequest) -> String {
     let digits = |text: &str| text.chars().take(12).collect::<String>();
@@ -312,7 +353,9 @@ fn version(request: &PrepareRequest) -> String {
         _ => request.output("version").and_then(|output| {
             let digest = request.artifact("server")?.digest.as_deref()?;
             let digest = digits(digest.strip_prefix("sha256:")?);
-            Some(format!("{}+sha256:{digest}", output.stdout.trim()))
+            let said = output.stderr.strip_prefix("version: ")?;
+            let version = said.split_whitespace().next()?;
+            Some(format!("{version}+sha256:{digest}"))
         }),
     };
     known.unwrap_or_else(|| "(known after build)".to_owned())

@@ -1,0 +1,129 @@
+//! `host provision`: from a pool to a ready engine, in the foreground or left running.
+
+use std::path::Path;
+
+use futures_util::future::select_all;
+use tokio_util::sync::CancellationToken;
+
+use super::{arguments::ProvisionArguments, context::Context, signals};
+use crate::{
+    drive::Obtained,
+    engine::{EngineEnd, Instance, Outcome, RunningEngine},
+    fault::{Exit, Failure},
+    process::quote,
+};
+
+pub(super) async fn run(
+    context: &Context,
+    arguments: &ProvisionArguments,
+) -> Result<Exit, Failure> {
+    let received = signals::cancel_on_signal(context.host.cancel.clone());
+    match journey(context, arguments).await {
+        Ok(()) => Ok(received.exit().unwrap_or(Exit::Success)),
+        Err(failure) => received.or(failure),
+    }
+}
+
+async fn journey(context: &Context, arguments: &ProvisionArguments) -> Result<(), Failure> {
+    let host = &context.host;
+    let request = context.request(&arguments.job);
+    let chosen = host.choose(&request).await?;
+    let planned = host.plan(chosen, &request).await?;
+    let obtained = host.obtain(planned, &request).await?;
+    let mut running = Vec::new();
+    for number in 0..obtained.chosen.wanted.pool.replicas {
+        let replica = format!("r{number}");
+        let outcome = host.start(&obtained, &replica, &request.handoff_dir).await;
+        match outcome {
+            Ok(Outcome::Started(engine)) => {
+                show(context, &obtained, engine.instance(), arguments.detach);
+                running.push(*engine);
+            }
+            Ok(Outcome::AlreadyRunning(instance)) => show(context, &obtained, &instance, true),
+            Err(failure) => {
+                stop_all(&running, &CancellationToken::new()).await?;
+                return Err(failure);
+            }
+        }
+    }
+    if arguments.detach {
+        for engine in running {
+            engine.keep().await?;
+        }
+        return Ok(());
+    }
+    watch(context, &running).await
+}
+
+/// Stays with the engines until one ends or a signal asks to stop them; then stops the rest.
+async fn watch(context: &Context, running: &[RunningEngine]) -> Result<(), Failure> {
+    if running.is_empty() {
+        return Ok(());
+    }
+    let ends = running.iter().map(|engine| Box::pin(engine.wait_exit()));
+    let ended = tokio::select! {
+        (end, _, _) = select_all(ends) => Some(end),
+        () = context.host.cancel.cancelled() => None,
+    };
+    stop_all(running, &CancellationToken::new()).await?;
+    match ended {
+        Some(EngineEnd::Crashed(error)) => Err(error.into()),
+        Some(EngineEnd::Stopped) | None => Ok(()),
+    }
+}
+
+async fn stop_all(running: &[RunningEngine], hurry: &CancellationToken) -> Result<(), Failure> {
+    for engine in running {
+        engine.stop(hurry).await?;
+    }
+    Ok(())
+}
+
+/// Prints what was asked for: where the engine answers, and what can be done with it.
+fn show(context: &Context, obtained: &Obtained, instance: &Instance, stays: bool) {
+    if context.output.json {
+        if let Some(handoff) = read_handoff(&instance.handoff) {
+            context.print_json(&handoff);
+        }
+        return;
+    }
+    let program = &context.program;
+    let mut text = format!(
+        "\n{} {} is ready at {}\n",
+        instance.engine, instance.engine_version, instance.url
+    );
+    let mut line = |label: &str, value: &str| text.push_str(&format!("  {label:<8} {value}\n"));
+    line("handoff", &instance.handoff.display().to_string());
+    line("log", &instance.log.display().to_string());
+    if obtained.engine.dialect == "openai" {
+        line(
+            "try",
+            &try_command(&instance.url, &obtained.engine.model.id),
+        );
+    }
+    let stop = format!("{program} stop {}", instance.pool_id);
+    if stays {
+        line("stop", &stop);
+    } else {
+        line("stop", &format!("Ctrl-C here, or: {stop}"));
+    }
+    text.push('\n');
+    context.print(&text);
+}
+
+/// A request that streams, for any engine that speaks the OpenAI protocol.
+fn try_command(url: &str, model: &str) -> String {
+    let body = serde_json::json!({
+        "model": model,
+        "stream": true,
+        "messages": [{"role": "user", "content": "Write a haiku about autumn rain"}],
+    });
+    format!(
+        "curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' -d {}",
+        quote(&body.to_string())
+    )
+}
+
+fn read_handoff(path: &Path) -> Option<serde_json::Value> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}

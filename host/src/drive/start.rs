@@ -1,0 +1,46 @@
+//! From an engine that can be started to one that answers.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{Host, Obtained};
+use crate::{
+    engine::{self, Outcome, StartRequest},
+    fault::Failure,
+};
+
+impl Host {
+    /// Starts one replica and waits until it is ready and handed off, or says that it runs already.
+    pub async fn start(
+        &self,
+        obtained: &Obtained,
+        replica: &str,
+        handoff_directory: &Path,
+    ) -> Result<Outcome, Failure> {
+        let policy = &obtained.chosen.policy;
+        let narrator = obtained.chosen.narrator.with(|context| {
+            context.replica_id = Some(replica.to_owned());
+            context.engine_version = Some(obtained.engine.engine_version.clone());
+        });
+        let environment: BTreeMap<String, String> = self
+            .environment
+            .pick(policy.engine_environment.value.iter().map(String::as_str));
+        let outcome = engine::start(StartRequest {
+            prepared: &obtained.engine,
+            artifacts: &obtained.artifacts,
+            pool: &obtained.chosen.wanted.pool,
+            replica,
+            home: &self.home,
+            handoff_directory,
+            identity: policy.run_as.value,
+            environment: &environment,
+            secrets: &|name| self.environment.get(name).map(str::to_owned),
+            address: None,
+            driver_memory: None,
+            keeper: &self.keeper,
+            narrator: &narrator,
+            cancel: &self.cancel,
+        })
+        .await?;
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,376 @@
+//! What can go wrong between a prepared engine and a stopped one.
+
+use std::{path::PathBuf, time::Duration};
+
+use engine_provider_api::{Hint, TemplateError};
+
+use super::diagnose::Finding;
+use crate::{
+    fault::{Detail, Exit, Fault, hint},
+    process::{Exited, ProcessError, quote},
+    store::StoreError,
+};
+
+/// A failure of the engine room.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A template of the launch cannot be filled in.
+    #[error("the provider's launch cannot be filled in")]
+    Template {
+        /// Which and why.
+        #[source]
+        source: TemplateError,
+    },
+    /// A secret stands where others can read it.
+    #[error(
+        "the argument `{argument}` would show the secret `{name}` to everybody on this machine"
+    )]
+    SecretInArgument {
+        /// The argument, with the secret's name instead of its value.
+        argument: String,
+        /// The secret's name.
+        name: String,
+    },
+    /// A secret is not set.
+    #[error("the secret `{name}` is not set")]
+    SecretMissing {
+        /// Its name, which is that of an environment variable.
+        name: String,
+    },
+    /// A placed file would leave its directory.
+    #[error("the provider places a file at `{path}`, outside the engine's directory")]
+    FileOutside {
+        /// The path as the provider wrote it.
+        path: String,
+    },
+    /// No port is free.
+    #[error("no port is free for the engine on {host}: {} tried", ports(tried))]
+    NoPort {
+        /// Address.
+        host: String,
+        /// Ports that are taken.
+        tried: Vec<u16>,
+        /// Whether the pool names its ports.
+        named: bool,
+    },
+    /// The pool runs already, with other settings.
+    #[error("pool `{pool}` runs already, with other settings")]
+    Conflict {
+        /// Pool.
+        pool: String,
+        /// Where the running engine answers.
+        url: String,
+        /// Lines with `-` (running) and `+` (asked for).
+        difference: Vec<String>,
+    },
+    /// A file or lock of the engine room.
+    #[error("the engine's files are not in order")]
+    Store {
+        /// What and why.
+        #[source]
+        source: StoreError,
+    },
+    /// The engine could not be started or watched.
+    #[error("the engine cannot be run")]
+    Process {
+        /// Why.
+        #[source]
+        source: ProcessError,
+    },
+    /// The engine ended by itself.
+    #[error("the engine ended {} with {exited}", if *ready { "while it served" } else { "before it was ready" })]
+    Died {
+        /// How.
+        exited: Exited,
+        /// Whether it had been ready.
+        ready: bool,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The engine lives and is not ready.
+    #[error("the engine made no progress for {} s and is not ready: {last_seen}", stalled.as_secs())]
+    NeverReady {
+        /// How long nothing moved.
+        stalled: Duration,
+        /// What its probe said last.
+        last_seen: String,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The engine's probe answers with a code that means neither ready nor loading.
+    #[error("the engine answers {url} with status {code}, which means neither ready nor loading")]
+    UnexpectedStatus {
+        /// URL of the probe.
+        url: String,
+        /// The code.
+        code: u16,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// Somebody else answers on the engine's port.
+    #[error("port {port} is answered by another process, not by the engine that was started")]
+    ForeignSocket {
+        /// The port.
+        port: u16,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The engine runs, but not on the GPU it must be on.
+    #[error("the engine is not on the GPU: {reason}")]
+    NotOnGpu {
+        /// What is missing.
+        reason: String,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The handoff cannot be written safely.
+    #[error("the handoff cannot be written to `{}`: {reason}", path.display())]
+    Handoff {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Cancelled; the engine was ended and nothing is left of it.
+    #[error("cancelled while the engine was starting")]
+    Cancelled,
+    /// There is no such engine.
+    #[error("no engine of pool `{pool}` runs")]
+    NotRunning {
+        /// Pool as it was asked for.
+        pool: String,
+        /// Pools that have one.
+        running: Vec<String>,
+    },
+    /// There is no log.
+    #[error("there is no engine log{}", pool.as_ref().map(|pool| format!(" of pool `{pool}`")).unwrap_or_default())]
+    NoLog {
+        /// Pool as it was asked for.
+        pool: Option<String>,
+        /// Pools that have one.
+        known: Vec<String>,
+    },
+    /// Processes that even KILL did not end.
+    #[error("the engine's processes {pids:?} survive KILL; they are stuck in the kernel")]
+    Survivors {
+        /// The processes.
+        pids: Vec<i32>,
+    },
+    /// The answer could not be written.
+    #[error("cannot write the answer")]
+    Output {
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What is known about an engine that failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Command as it could be pasted.
+    pub command: String,
+    /// Its whole log.
+    pub log: PathBuf,
+    /// Its last lines.
+    pub last_lines: Vec<String>,
+    /// What its provider says about them.
+    pub finding: Option<Finding>,
+}
+
+impl EngineError {
+    fn evidence(&self) -> Option<&Evidence> {
+        match self {
+            Self::Died { evidence, .. }
+            | Self::NeverReady { evidence, .. }
+            | Self::UnexpectedStatus { evidence, .. }
+            | Self::ForeignSocket { evidence, .. }
+            | Self::NotOnGpu { evidence, .. } => Some(evidence),
+            _ => None,
+        }
+    }
+
+    /// Whether another port may help.
+    pub(super) fn is_about_the_port(&self) -> bool {
+        let found = self
+            .evidence()
+            .and_then(|evidence| evidence.finding.as_ref());
+        match self {
+            Self::ForeignSocket { .. } => true,
+            Self::Died { ready: false, .. } => found.is_some_and(|finding| finding.port_taken),
+            _ => false,
+        }
+    }
+}
+
+impl From<StoreError> for EngineError {
+    fn from(source: StoreError) -> Self {
+        match source {
+            StoreError::Cancelled { .. } => Self::Cancelled,
+            source => Self::Store { source },
+        }
+    }
+}
+
+impl From<ProcessError> for EngineError {
+    fn from(source: ProcessError) -> Self {
+        Self::Process { source }
+    }
+}
+
+impl From<TemplateError> for EngineError {
+    fn from(source: TemplateError) -> Self {
+        Self::Template { source }
+    }
+}
+
+fn ports(tried: &[u16]) -> String {
+    match tried {
+        [] => "none was".to_owned(),
+        [one] => format!("{one} was"),
+        [first, .., last] => format!("{} from {first} to {last} were", tried.len()),
+    }
+}
+
+impl Fault for EngineError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Template { .. } | Self::FileOutside { .. } => Exit::Provider,
+            Self::SecretInArgument { .. } => Exit::Refused,
+            Self::SecretMissing { .. } => Exit::Config,
+            Self::NoPort { .. } => Exit::Unavailable,
+            Self::Conflict { .. } => Exit::Conflict,
+            Self::Store { source } => source.exit(),
+            Self::Process { source } => source.exit(),
+            Self::Handoff { .. } | Self::Output { .. } => Exit::Storage,
+            Self::Cancelled => Exit::Interrupted,
+            Self::NotRunning { .. } | Self::NoLog { .. } => Exit::NotFound,
+            Self::Died { .. }
+            | Self::NeverReady { .. }
+            | Self::UnexpectedStatus { .. }
+            | Self::ForeignSocket { .. }
+            | Self::NotOnGpu { .. }
+            | Self::Survivors { .. } => Exit::Engine,
+        }
+    }
+
+    fn hints(&self) -> Vec<Hint> {
+        let of_finding = self
+            .evidence()
+            .and_then(|evidence| evidence.finding.as_ref())
+            .map(|finding| hint(finding.fix.clone(), None));
+        match self {
+            Self::SecretInArgument { .. } => vec![hint(
+                "set it in `provisioning.env`; the environment is readable by its owner only",
+                None,
+            )],
+            Self::SecretMissing { name } => vec![hint(
+                "secrets come from the host's own environment",
+                Some(&format!("export {name}=…")),
+            )],
+            Self::NoPort { named: true, .. } => {
+                vec![hint(
+                    "add free ports to `provisioning.ports`",
+                    Some("ss -ltnp"),
+                )]
+            }
+            Self::NoPort { .. } => {
+                vec![hint(
+                    "name free ports in `provisioning.ports`",
+                    Some("ss -ltnp"),
+                )]
+            }
+            Self::Conflict { pool, .. } => vec![hint(
+                "stop it first, then provision again",
+                Some(&format!("{{host}} stop {pool}")),
+            )],
+            Self::Store { source } => source.hints(),
+            Self::Process { source } => source.hints(),
+            Self::NeverReady { .. } => of_finding
+                .into_iter()
+                .chain([hint(
+                    "an engine that really needs longer silences: raise `readiness.stall_timeout`",
+                    None,
+                )])
+                .collect(),
+            Self::ForeignSocket { port, .. } => vec![hint(
+                "see who listens there",
+                Some(&format!("ss -ltnp 'sport = :{port}'")),
+            )],
+            Self::NotRunning { .. } => vec![hint("see what runs", Some("{host} ps"))],
+            _ => of_finding.into_iter().collect(),
+        }
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        let mut details = Vec::new();
+        match self {
+            Self::Conflict {
+                url, difference, ..
+            } => {
+                details.push(Detail::new("url", url.clone()));
+                details.push(Detail::new("change", difference.join("\n")));
+            }
+            Self::NotRunning { running, .. } if !running.is_empty() => {
+                details.push(Detail::new(
+                    "note",
+                    format!("running: {}", running.join(", ")),
+                ));
+            }
+            Self::NoLog { known, .. } if !known.is_empty() => {
+                details.push(Detail::new(
+                    "note",
+                    format!("there are: {}", known.join(", ")),
+                ));
+            }
+            Self::Store { source } => details = source.details(),
+            Self::Process { source } => details = source.details(),
+            _ => {}
+        }
+        if let Some(evidence) = self.evidence() {
+            details.extend(evidence.details());
+        }
+        details
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Template { .. } => "bad-launch",
+            Self::SecretInArgument { .. } => "secret-in-argument",
+            Self::SecretMissing { .. } => "secret-missing",
+            Self::FileOutside { .. } => "file-outside",
+            Self::NoPort { .. } => "no-port",
+            Self::Conflict { .. } => "conflict",
+            Self::Store { source } => source.kind(),
+            Self::Process { source } => source.kind(),
+            Self::Died { .. } => "engine-died",
+            Self::NeverReady { .. } => "engine-never-ready",
+            Self::UnexpectedStatus { .. } => "engine-unexpected-status",
+            Self::ForeignSocket { .. } => "foreign-socket",
+            Self::NotOnGpu { .. } => "not-on-gpu",
+            Self::Handoff { .. } => "handoff-unsafe",
+            Self::Cancelled => "cancelled",
+            Self::NotRunning { .. } => "not-running",
+            Self::NoLog { .. } => "no-log",
+            Self::Survivors { .. } => "survivors",
+            Self::Output { .. } => "output",
+        }
+    }
+}
+
+impl Evidence {
+    fn details(&self) -> Vec<Detail> {
+        let mut details = Vec::new();
+        if let Some(finding) = &self.finding {
+            details.push(Detail::new("means", finding.meaning.clone()));
+        }
+        if !self.last_lines.is_empty() {
+            details.push(Detail::new("said", self.last_lines.join("\n")));
+        }
+        details.push(Detail::new("log", quote(&self.log.to_string_lossy())));
+        if !self.command.is_empty() {
+            details.push(Detail::new("ran", self.command.clone()));
+        }
+        details
+    }
+}

@@ -1,0 +1,117 @@
+//! Where engines' logs are: `logs/<pool>-<replica>/engine-<time>.log`, one per start, the newest
+//! also as `latest.log`.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use jiff::Timestamp;
+
+use crate::{config::paths::Home, store::StoreError};
+
+/// Most bytes of one log.
+pub(super) const LIMIT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Logs kept per pool and replica.
+const KEPT: usize = 10;
+
+/// Name of the newest log.
+const LATEST: &str = "latest.log";
+
+/// Names a log for a start, makes it the latest and removes the oldest ones.
+pub(super) fn begin(
+    home: &Home,
+    pool: &str,
+    replica: &str,
+    now: Timestamp,
+) -> Result<PathBuf, StoreError> {
+    let directory = directory(home, pool, replica);
+    fs::create_dir_all(&directory)
+        .map_err(|source| StoreError::io("create", &directory, source))?;
+    let name = format!("engine-{}.log", now.strftime("%Y%m%dT%H%M%S%.6fZ"));
+    point_latest(&directory, &name)
+        .map_err(|source| StoreError::io("name the latest log in", &directory, source))?;
+    prune(&directory);
+    Ok(directory.join(name))
+}
+
+/// The newest log of a pool's replica, if there is one.
+#[must_use]
+pub fn log_path(home: &Home, pool: &str, replica: &str) -> Option<PathBuf> {
+    let directory = directory(home, pool, replica);
+    let path = directory.join(fs::read_link(directory.join(LATEST)).ok()?);
+    path.is_file().then_some(path)
+}
+
+/// Names `<pool>-<replica>` that have a log, the most recently started first.
+#[must_use]
+pub fn logged(home: &Home) -> Vec<(String, PathBuf)> {
+    let mut found: Vec<(String, PathBuf)> = fs::read_dir(home.logs())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let path = entry
+                .path()
+                .join(fs::read_link(entry.path().join(LATEST)).ok()?);
+            path.is_file().then_some((name, path))
+        })
+        .collect();
+    found.sort_by(|a, b| b.1.file_name().cmp(&a.1.file_name()));
+    found
+}
+
+fn directory(home: &Home, pool: &str, replica: &str) -> PathBuf {
+    home.logs().join(format!("{pool}-{replica}"))
+}
+
+fn point_latest(directory: &Path, name: &str) -> io::Result<()> {
+    let beside = directory.join(format!(".latest.{}", std::process::id()));
+    let _ = fs::remove_file(&beside);
+    std::os::unix::fs::symlink(name, &beside)?;
+    fs::rename(beside, directory.join(LATEST))
+}
+
+/// Makes room for one more. Failing to is no reason not to start.
+fn prune(directory: &Path) {
+    let mut logs: Vec<PathBuf> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("engine-") && name.ends_with(".log"))
+        })
+        .collect();
+    logs.sort();
+    let surplus = (logs.len() + 1).saturating_sub(KEPT);
+    for path in &logs[..surplus] {
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_and_the_latest_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        assert_eq!(log_path(&home, "chat", "r0"), None);
+        let mut paths = Vec::new();
+        for second in 0..15 {
+            let now = Timestamp::from_second(1_700_000_000 + second).unwrap();
+            let path = begin(&home, "chat", "r0", now).unwrap();
+            fs::write(&path, "x").unwrap();
+            paths.push(path);
+        }
+        let left: Vec<&PathBuf> = paths.iter().filter(|path| path.exists()).collect();
+        assert_eq!(left, paths[5..].iter().collect::<Vec<_>>());
+        assert_eq!(log_path(&home, "chat", "r0").as_ref(), paths.last());
+        assert_eq!(logged(&home), [("chat-r0".to_owned(), paths[14].clone())]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Which port an engine listens on.
+//!
+//! A port is reserved by a lock in `state/ports/` until its engine listens, so that two hosts that
+//! start at the same time do not choose the same one; then the kernel's word is enough. Somebody
+//! outside may still take it in between: the engine then fails, and the next port is tried.
+
+use std::{net::SocketAddr, path::Path};
+
+use super::EngineError;
+use crate::{
+    config::paths::Home,
+    store::{Lock, StoreError, try_lock},
+};
+
+/// Ports tried above the engine's usual one.
+const UPWARD: u16 = 100;
+
+/// A port that is ours until this is dropped.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    pub(super) port: u16,
+    _lock: Lock,
+}
+
+/// Ports in the order in which they are tried: the pool's, else the usual one and those above it.
+pub(super) fn candidates(pool_ports: &[u16], usual: u16) -> Vec<u16> {
+    if pool_ports.is_empty() {
+        (usual..=usual.saturating_add(UPWARD)).collect()
+    } else {
+        pool_ports.to_vec()
+    }
+}
+
+/// The first candidate that is free and not reserved, and how many candidates it took.
+pub(super) fn reserve(
+    home: &Home,
+    host: std::net::IpAddr,
+    candidates: &[u16],
+) -> Result<Option<(usize, Reserved)>, EngineError> {
+    let directory = home.state().join("ports");
+    std::fs::create_dir_all(&directory)
+        .map_err(|source| StoreError::io("create", &directory, source))?;
+    for (index, &port) in candidates.iter().enumerate() {
+        if let Some(lock) = lock(&directory, port)?
+            && is_free(SocketAddr::new(host, port))
+        {
+            let reserved = Reserved { port, _lock: lock };
+            return Ok(Some((index, reserved)));
+        }
+    }
+    Ok(None)
+}
+
+fn lock(directory: &Path, port: u16) -> Result<Option<Lock>, EngineError> {
+    let path = directory.join(format!("{port}.lock"));
+    Ok(try_lock(&path, "starting an engine")?)
+}
+
+/// Whether one could listen there now.
+fn is_free(address: SocketAddr) -> bool {
+    std::net::TcpListener::bind(address).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_s_ports_come_before_the_usual_one() {
+        assert_eq!(candidates(&[9000, 8000], 8080), [9000, 8000]);
+        assert_eq!(candidates(&[], 8080)[..2], [8080, 8081]);
+        assert_eq!(candidates(&[], 65_535), [65_535]);
+    }
+
+    #[test]
+    fn taken_and_reserved_ports_are_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let host = std::net::Ipv4Addr::LOCALHOST.into();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let first = taken.local_addr().unwrap().port();
+        // Two that are free right now; whoever takes them meanwhile makes this test fail aloud.
+        let free: Vec<u16> = (0..2)
+            .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect::<Vec<_>>()
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
+        let all = [first, free[0], free[1]];
+        let (index, one) = reserve(&home, host, &all).unwrap().unwrap();
+        assert_eq!((index, one.port), (1, free[0]));
+        let (index, two) = reserve(&home, host, &all).unwrap().unwrap();
+        assert_eq!((index, two.port), (2, free[1]));
+        assert!(reserve(&home, host, &all).unwrap().is_none());
+        drop(one);
+        assert_eq!(reserve(&home, host, &all).unwrap().unwrap().1.port, free[0]);
+    }
+}

@@ -1,0 +1,172 @@
+//! Waiting until an engine is ready.
+//!
+//! Ready is: the probe's answer is one of its `ok` codes *and* the listening socket belongs to our
+//! own engine. Refused, reset and closed connections mean *not yet*, whatever the engine: some
+//! refuse while they load, some answer 503, and behind a proxy some accept and reset. The deadline
+//! counts silence, not time: a large model may load for long as long as something moves.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use engine_provider_api::ReadinessProbe;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    http::{self, Want},
+    ownership::{self, Listener},
+};
+use crate::process::{
+    BytesRead, Ended, Identity, Keeper, ProcessError, ProcessIdentity, Running, bytes_read,
+};
+
+/// First pause between two probes; a warm engine is ready within a few of them.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest pause between two probes.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Longest time one probe may take.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long somebody else may answer on the port while our engine lives. One that cannot have its
+/// port usually ends by itself sooner, and says why.
+const FOREIGN_LIMIT: Duration = Duration::from_secs(3);
+
+/// Bytes read by calls that count as progress. Answering a probe reads a few hundred.
+const READ_STEP: u64 = 1 << 20;
+
+/// What is waited for.
+pub(super) struct Wait<'a> {
+    pub(super) running: &'a Running,
+    pub(super) address: SocketAddr,
+    pub(super) probe: &'a ReadinessProbe,
+    pub(super) stall: Duration,
+    pub(super) log: &'a Path,
+    pub(super) keeper: &'a Keeper,
+    pub(super) identity: Option<Identity>,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+/// Why an engine is not ready.
+#[derive(Debug)]
+pub(super) enum NotReady {
+    /// It ended.
+    Ended(Ended),
+    /// Nothing moved for too long; what its probe said last.
+    Stalled(String),
+    /// Its probe answers with another code.
+    Status(u16),
+    /// Somebody else answers.
+    Foreign,
+    /// Whoever waits was cancelled.
+    Cancelled,
+    /// It can no longer be watched.
+    Process(ProcessError),
+}
+
+/// Waits until the engine is ready.
+pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
+    let mut progress = Progress::new(wait);
+    let mut pause = SHORTEST_PAUSE;
+    let mut foreign_since: Option<Instant> = None;
+    loop {
+        let last_seen = tokio::select! {
+            biased;
+            () = wait.cancel.cancelled() => return Err(NotReady::Cancelled),
+            ended = wait.running.wait() => {
+                return Err(ended.map_or_else(NotReady::Process, NotReady::Ended));
+            }
+            seen = look(wait) => match seen? {
+                Seen::Ready => return Ok(()),
+                Seen::Foreign => {
+                    let since = *foreign_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > FOREIGN_LIMIT {
+                        return Err(NotReady::Foreign);
+                    }
+                    "another process answers on its port".to_owned()
+                }
+                Seen::NotYet(words) => {
+                    foreign_since = None;
+                    words
+                }
+            },
+        };
+        if progress.silence(wait) > wait.stall {
+            return Err(NotReady::Stalled(last_seen));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = wait.running.wait() => {}
+            () = wait.cancel.cancelled() => {}
+        }
+        pause = (pause * 5 / 4).min(LONGEST_PAUSE);
+    }
+}
+
+/// What one probe saw.
+enum Seen {
+    Ready,
+    Foreign,
+    NotYet(String),
+}
+
+async fn look(wait: &Wait<'_>) -> Result<Seen, NotReady> {
+    let path = &wait.probe.path;
+    let status = match http::get(wait.address, path, Want::Status, PROBE_LIMIT).await {
+        Ok(answer) => answer.status,
+        Err(error) => return Ok(Seen::NotYet(format!("no answer ({error})"))),
+    };
+    let process = wait.running.process();
+    let whose = ownership::listener(wait.address, process, wait.keeper, wait.identity)
+        .await
+        .map_err(NotReady::Process)?;
+    Ok(match whose {
+        Listener::Foreign => Seen::Foreign,
+        Listener::Nobody => Seen::NotYet("its socket is not to be seen".to_owned()),
+        Listener::Ours if wait.probe.ok.contains(&status) => Seen::Ready,
+        Listener::Ours if wait.probe.loading.contains(&status) => {
+            Seen::NotYet(format!("status {status}"))
+        }
+        Listener::Ours => return Err(NotReady::Status(status)),
+    })
+}
+
+/// Signs of progress: the log grows, or the engine reads.
+struct Progress {
+    log: Option<(u64, SystemTime)>,
+    read: BytesRead,
+    last: Instant,
+}
+
+impl Progress {
+    fn new(wait: &Wait<'_>) -> Self {
+        Self {
+            log: log_state(wait.log),
+            read: BytesRead::default(),
+            last: Instant::now(),
+        }
+    }
+
+    /// Time since anything moved.
+    fn silence(&mut self, wait: &Wait<'_>) -> Duration {
+        let log = log_state(wait.log);
+        let tree: Vec<ProcessIdentity> = wait.running.process().tree();
+        let read = bytes_read(&tree);
+        let has_read = read.from_storage > self.read.from_storage
+            || read.by_calls > self.read.by_calls.saturating_add(READ_STEP);
+        if log != self.log || has_read {
+            self.log = log;
+            self.read = read;
+            self.last = Instant::now();
+        }
+        self.last.elapsed()
+    }
+}
+
+fn log_state(path: &Path) -> Option<(u64, SystemTime)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.len(), metadata.modified().ok()?))
+}

@@ -1,0 +1,121 @@
+//! An engine of this host that is ready.
+
+use std::path::{Path, PathBuf};
+
+use engine_provider_api::Diagnosis;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    EngineError, Instance,
+    error::Evidence,
+    evidence_of,
+    stop::{Grip, bring_down},
+};
+use crate::{
+    config::paths::Home,
+    fault::Fault,
+    narrate::{Actor, Narrator},
+    process::Running,
+};
+
+/// An engine that is ready. Dropped, it is ended (TERM, grace, KILL), unless it is kept.
+#[derive(Debug)]
+pub struct RunningEngine {
+    pub(super) instance: Instance,
+    pub(super) running: Running,
+    pub(super) diagnoses: Vec<Diagnosis>,
+    pub(super) command: String,
+    pub(super) home: Home,
+    pub(super) narrator: Narrator,
+}
+
+/// How an engine that was ready came to its end without this host asking for it.
+#[derive(Debug)]
+pub enum EngineEnd {
+    /// Somebody else stopped it (`host stop`): all is in order.
+    Stopped,
+    /// It ended by itself.
+    Crashed(EngineError),
+}
+
+impl RunningEngine {
+    /// Where it answers.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.instance.url
+    }
+
+    /// What is known about it.
+    #[must_use]
+    pub fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    /// Its handoff.
+    #[must_use]
+    pub fn handoff_path(&self) -> &Path {
+        &self.instance.handoff
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.instance.log
+    }
+
+    /// Waits until it ends without this host asking for it. By then its handoff is removed and
+    /// nothing of its tree is left. Tells `crash` or `stop`.
+    pub async fn wait_exit(&self) -> EngineEnd {
+        let ended = match self.running.wait().await {
+            Ok(ended) => ended,
+            Err(error) => return self.crashed(error.into()),
+        };
+        // Its minder has done so already, unless the handoff was written in that very moment.
+        self.instance.forget(&self.home);
+        if ended.asked_elsewhere {
+            self.narrator.say(
+                Actor::EngineProvisioner,
+                "stop",
+                self.instance.url.clone(),
+                format!(
+                    "engine of pool {} was stopped from elsewhere",
+                    self.instance.pool_id
+                ),
+            );
+            return EngineEnd::Stopped;
+        }
+        self.crashed(EngineError::Died {
+            exited: ended.exited,
+            ready: true,
+            evidence: Box::new(self.evidence()),
+        })
+    }
+
+    /// Drains and ends it. Cancelling `hurry` skips draining and grace.
+    pub async fn stop(&self, hurry: &CancellationToken) -> Result<(), EngineError> {
+        let mut grip = Grip::Own(&self.running);
+        bring_down(&mut grip, &self.instance, &self.narrator, hurry).await
+    }
+
+    /// Lets it outlive this host, until somebody stops it (`--detach`). What is returned describes
+    /// it; this handle is no longer needed.
+    pub async fn keep(mut self) -> Result<Instance, EngineError> {
+        self.running.keep().await?;
+        self.instance.kept = true;
+        self.instance.save(&self.home)?;
+        Ok(self.instance)
+    }
+
+    fn crashed(&self, error: EngineError) -> EngineEnd {
+        let fault: &dyn Fault = &error;
+        let target = self.instance.url.clone();
+        self.narrator
+            .fail(Actor::EngineProvisioner, "crash", target, fault);
+        EngineEnd::Crashed(error)
+    }
+
+    fn evidence(&self) -> Evidence {
+        let log: PathBuf = self.instance.log.clone();
+        evidence_of(&self.diagnoses, self.command.clone(), log)
+    }
+}

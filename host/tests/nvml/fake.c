@@ -1,0 +1,63 @@
+/* A driver's library as far as the probe asks it. TWO, MIG, MISMATCH, HANG, CRASH or NOISY. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct { int index, slice; } *device;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
+static struct { int index, slice; } devices[4] = {{0, 0}, {1, 0}, {0, 1}, {0, 2}};
+
+int nvmlInit_v2(void) {
+#ifdef MISMATCH
+    return 18; /* NVML_ERROR_LIB_RM_VERSION_MISMATCH */
+#elif defined(HANG)
+    for (;;) pause();
+#elif defined(CRASH)
+    *(volatile int *)0 = 1;
+#elif defined(NOISY)
+    puts("nvml says hello");
+#endif
+    return 0;
+}
+int nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 18 ? "Driver/library version mismatch" : "error"; }
+int nvmlSystemGetDriverVersion(char *out, unsigned n) { snprintf(out, n, "570.86.15"); return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 12080; return 0; }
+int nvmlSystemGetCudaDriverVersion(int *out) { *out = 12080; return 0; }
+int nvmlDeviceGetCount_v2(unsigned *out) {
+#ifdef MIG
+    *out = 1;
+#else
+    *out = 2;
+#endif
+    return 0;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, device *out) { *out = (device)&devices[i]; return 0; }
+int nvmlDeviceGetUUID(device d, char *out, unsigned n) {
+    snprintf(out, n, d->slice ? "MIG-%d" : "GPU-%d", d->slice ? d->slice : d->index);
+    return 0;
+}
+int nvmlDeviceGetName(device d, char *out, unsigned n) {
+    snprintf(out, n, d->slice ? "NVIDIA H100 MIG 1g.10gb" : "NVIDIA GeForce RTX 3090");
+    return 0;
+}
+int nvmlDeviceGetMemoryInfo_v2(device d, memory *out) {
+    out->total = (d->slice ? 10ULL : 24ULL) << 30;
+    out->free = out->total / 2;
+    return 0;
+}
+int nvmlDeviceGetCudaComputeCapability(device d, int *major, int *minor) { *major = 8; *minor = 6; return 0; }
+int nvmlDeviceGetMigMode(device d, unsigned *current, unsigned *pending) {
+#ifdef MIG
+    *current = *pending = 1;
+    return 0;
+#else
+    return 3; /* NVML_ERROR_NOT_SUPPORTED */
+#endif
+}
+int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *out) { *out = 7; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out) {
+    if (i != 0 && i != 2) return 6; /* NVML_ERROR_NOT_FOUND: slices are not numbered without gaps */
+    *out = (device)&devices[i ? 3 : 2];
+    return 0;
+}

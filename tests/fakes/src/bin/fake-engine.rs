@@ -1,0 +1,284 @@
+//! An engine that serves nothing and fails on request.
+//!
+//! ```text
+//! fake-engine --host H --port P [what it does]
+//!   --load-ms N             answers 503 for N ms, then 200
+//!   --never-ready           answers 503 for ever and is silent
+//!   --status CODE           answers its health with this code
+//!   --exit-after-ms N       ends by itself after N ms: --exit-code N, or --signal N
+//!   --ignore-term           ignores TERM
+//!   --second-term           ends with 1 on the second TERM, not on the first
+//!   --busy-ms N             is busy for N ms after its metrics are first asked for
+//!   --fork FILE             leaves a child in a session of its own, its pid in FILE
+//!   --foreign-socket PATH   does not listen: tells its port to the Unix socket PATH instead
+//!   --fail-once FILE        finds its port taken, the first time: FILE is made then
+//!   --print-line TEXT       writes a line to standard error
+//!   --flood N               writes N lines to standard error
+//!   --record FILE           writes its arguments and environment to FILE, as JSON
+//! ```
+#![expect(
+    unsafe_code,
+    reason = "handling a signal has no safe interface in the standard library"
+)]
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// TERM signals received so far.
+static TERMS: AtomicU32 = AtomicU32::new(0);
+
+/// Pause between two looks at signals and clocks.
+const TICK: Duration = Duration::from_millis(2);
+
+#[derive(Default)]
+struct Faults {
+    values: BTreeMap<String, String>,
+    lines: Vec<String>,
+}
+
+impl Faults {
+    fn read(arguments: impl Iterator<Item = String>) -> Self {
+        const SWITCHES: [&str; 3] = ["--never-ready", "--ignore-term", "--second-term"];
+        let mut faults = Self::default();
+        let mut arguments = arguments;
+        while let Some(name) = arguments.next() {
+            let value = if SWITCHES.contains(&name.as_str()) {
+                String::new()
+            } else {
+                arguments.next().unwrap_or_default()
+            };
+            if name == "--print-line" {
+                faults.lines.push(value);
+            } else {
+                faults.values.insert(name, value);
+            }
+        }
+        faults
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.values.get(name)?.parse().ok()
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+}
+
+/// What the answers depend on.
+struct Engine {
+    faults: Faults,
+    started: Instant,
+    first_metrics: Mutex<Option<Instant>>,
+}
+
+extern "C" fn count_term(_: libc::c_int) {
+    TERMS.fetch_add(1, Ordering::SeqCst);
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.peek().is_some_and(|first| first == "--daemon") {
+        return daemon();
+    }
+    // SAFETY: the handler only adds to an atomic, which is allowed in a signal handler.
+    unsafe {
+        let handler: extern "C" fn(libc::c_int) = count_term;
+        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
+    }
+    let faults = Faults::read(arguments);
+    record(&faults);
+    for line in &faults.lines {
+        eprintln!("{line}");
+    }
+    for number in 0..faults.number("--flood").unwrap_or(0) {
+        eprintln!("flood {number}: the quick brown fox jumps over the lazy dog");
+    }
+    if let Some(path) = faults.text("--fail-once")
+        && std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .is_ok()
+    {
+        return port_taken(&faults);
+    }
+    if let Some(path) = faults.text("--fork") {
+        fork_daemon(path);
+    }
+    run(Engine {
+        faults,
+        started: Instant::now(),
+        first_metrics: Mutex::new(None),
+    })
+}
+
+fn run(engine: Engine) -> ExitCode {
+    let engine: &'static Engine = Box::leak(Box::new(engine));
+    let address = format!(
+        "{}:{}",
+        engine.faults.text("--host").unwrap_or("127.0.0.1"),
+        engine.faults.text("--port").unwrap_or("0")
+    );
+    if let Some(path) = engine.faults.text("--foreign-socket") {
+        let port = engine.faults.text("--port").unwrap_or_default();
+        let mut socket = std::os::unix::net::UnixStream::connect(path).expect("a test listens");
+        socket.write_all(port.as_bytes()).expect("a test reads");
+    } else {
+        let Ok(listener) = TcpListener::bind(&address) else {
+            return port_taken(&engine.faults);
+        };
+        eprintln!("listening on http://{address}");
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || answer(engine, stream));
+            }
+        });
+    }
+    until_the_end(engine)
+}
+
+fn port_taken(faults: &Faults) -> ExitCode {
+    let port = faults.text("--port").unwrap_or_default();
+    eprintln!("couldn't bind HTTP server socket, port: {port}");
+    ExitCode::FAILURE
+}
+
+fn until_the_end(engine: &Engine) -> ExitCode {
+    let faults = &engine.faults;
+    let limit = faults.number("--exit-after-ms").map(Duration::from_millis);
+    loop {
+        let terms = TERMS.load(Ordering::SeqCst);
+        if faults.has("--second-term") {
+            if terms >= 2 {
+                eprintln!("second TERM, leaving at once");
+                return ExitCode::FAILURE;
+            }
+        } else if terms >= 1 && !faults.has("--ignore-term") {
+            eprintln!("TERM, leaving");
+            return ExitCode::SUCCESS;
+        }
+        if limit.is_some_and(|limit| engine.started.elapsed() >= limit) {
+            return by_itself(faults);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn by_itself(faults: &Faults) -> ExitCode {
+    let signal = faults
+        .number("--signal")
+        .and_then(|number| i32::try_from(number).ok());
+    if let Some(signal) = signal.and_then(rustix::process::Signal::from_named_raw) {
+        let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        // The signal may take a moment to arrive.
+        std::thread::sleep(Duration::from_secs(5));
+    }
+    let code = faults.number("--exit-code").unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+fn answer(engine: &Engine, stream: TcpStream) {
+    let mut reader = BufReader::new(&stream);
+    let mut line = String::new();
+    if reader.read_line(&mut line).is_err() {
+        return;
+    }
+    loop {
+        let mut header = String::new();
+        match reader.read_line(&mut header) {
+            Ok(read) if read > 2 => {}
+            _ => break,
+        }
+    }
+    let path = line.split(' ').nth(1).unwrap_or_default();
+    let (status, body) = respond(engine, path);
+    let _ = write!(
+        &stream,
+        "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+}
+
+fn respond(engine: &Engine, path: &str) -> (u64, String) {
+    let faults = &engine.faults;
+    let loading = Duration::from_millis(faults.number("--load-ms").unwrap_or(0));
+    match path {
+        "/health" if faults.has("--never-ready") => (503, "loading".to_owned()),
+        "/health" if engine.started.elapsed() < loading => (503, "loading".to_owned()),
+        "/health" => (faults.number("--status").unwrap_or(200), "ok".to_owned()),
+        "/props" => (200, r#"{"build_info":"b1-fake"}"#.to_owned()),
+        "/metrics" => (
+            200,
+            format!("fake:requests_processing {}\n", in_flight(engine)),
+        ),
+        _ => (404, String::new()),
+    }
+}
+
+fn in_flight(engine: &Engine) -> u32 {
+    let Some(busy) = engine.faults.number("--busy-ms") else {
+        return 0;
+    };
+    let mut first = engine.first_metrics.lock().expect("nobody panics");
+    let first = first.get_or_insert_with(Instant::now);
+    u32::from(first.elapsed() < Duration::from_millis(busy))
+}
+
+fn record(faults: &Faults) {
+    if let Some(path) = faults.text("--record") {
+        let record = serde_json::json!({
+            "args": std::env::args().skip(1).collect::<Vec<_>>(),
+            "env": environment(),
+            "directory": std::env::current_dir().ok(),
+            "uid": rustix::process::getuid().as_raw(),
+        });
+        let _ = std::fs::write(path, record.to_string());
+    }
+}
+
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars().collect()
+}
+
+/// Starts a copy that outlives its parent, and waits until its pid is written.
+fn fork_daemon(path: &str) {
+    let program = std::env::current_exe().expect("a program has a path");
+    #[expect(
+        clippy::zombie_processes,
+        reason = "it is the point of this fault that nobody waits"
+    )]
+    std::process::Command::new(program)
+        .args(["--daemon", path])
+        .spawn()
+        .expect("a copy can be started");
+    while !std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty()) {
+        std::thread::sleep(TICK);
+    }
+}
+
+/// A child that has left its parent's session and ignores TERM.
+fn daemon() -> ExitCode {
+    let _ = rustix::process::setsid();
+    // SAFETY: ignoring a signal touches no memory.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_IGN);
+    }
+    let path = std::env::args().nth(2).unwrap_or_default();
+    let _ = std::fs::write(path, std::process::id().to_string());
+    std::thread::sleep(Duration::from_secs(600));
+    ExitCode::SUCCESS
+}
