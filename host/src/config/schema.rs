@@ -15,6 +15,8 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
 use self::scalar::{string, within, word, wrong_type};
@@ -37,21 +39,13 @@ pub struct Report {
 
 /// Checks a value and gives it back in the shape the schema wants.
 pub fn conform(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
-    let checker = Checker {
-        root: schema,
-        closed: true,
-    };
-    checker.value(schema, node, path, report)
+    Checker::new(schema, Unknown::Refused).check(node, path, report)
 }
 
 /// Like [`conform`], but what a map does not name is left out in silence: the rule for documents of
 /// the contract, which may come from a newer program.
 pub fn conform_open(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
-    let checker = Checker {
-        root: schema,
-        closed: false,
-    };
-    checker.value(schema, node, path, report)
+    Checker::new(schema, Unknown::LeftOut).check(node, path, report)
 }
 
 /// Closes every map with named fields, so that the schema says what the check does.
@@ -68,13 +62,65 @@ pub fn close(schema: &mut Value) {
     }
 }
 
+/// What becomes of what a map does not name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    Refused,
+    LeftOut,
+}
+
+/// Deepest nesting of schemas that is followed, and most visits to schemas in one check. A provider
+/// from elsewhere may bring a schema that leads in circles.
+const DEEPEST: usize = 64;
+const MOST_VISITS: usize = 200_000;
+
 struct Checker<'a> {
     root: &'a Value,
-    closed: bool,
+    unknown: Unknown,
+    depth: Cell<usize>,
+    visits: Cell<usize>,
+    lost: Cell<bool>,
 }
 
 impl<'a> Checker<'a> {
+    fn new(root: &'a Value, unknown: Unknown) -> Self {
+        Self {
+            root,
+            unknown,
+            depth: Cell::new(0),
+            visits: Cell::new(0),
+            lost: Cell::new(false),
+        }
+    }
+
+    fn check(&self, node: &Node, path: &str, report: &mut Report) -> Value {
+        let value = self.value(self.root, node, path, report);
+        if self.lost.get() {
+            let message = "the schema for this leads in circles";
+            report.problems = vec![Problem::new(path, node.place, message)];
+        }
+        value
+    }
+
+    /// One step deeper, or `T::default()` where that leads nowhere.
+    fn deeper<T: Default>(&self, step: impl FnOnce() -> T) -> T {
+        let (depth, visits) = (self.depth.get(), self.visits.get());
+        if depth >= DEEPEST || visits >= MOST_VISITS {
+            self.lost.set(true);
+            return T::default();
+        }
+        self.depth.set(depth + 1);
+        self.visits.set(visits + 1);
+        let result = step();
+        self.depth.set(depth);
+        result
+    }
+
     fn value(&self, schema: &'a Value, node: &Node, path: &str, report: &mut Report) -> Value {
+        self.deeper(|| self.value_here(schema, node, path, report))
+    }
+
+    fn value_here(&self, schema: &'a Value, node: &Node, path: &str, report: &mut Report) -> Value {
         let schema = self.resolve(schema);
         if let Some(words) = self.words(schema) {
             return word(&words, node, path, report);
@@ -159,7 +205,7 @@ impl<'a> Checker<'a> {
                     if rest == Some(&Value::Bool(false))
                         || (rest.is_none() && !named.is_empty()) =>
                 {
-                    if self.closed {
+                    if self.unknown == Unknown::Refused {
                         report.problems.push(unknown(entry, named, path));
                     }
                 }
@@ -244,7 +290,6 @@ impl<'a> Checker<'a> {
 
     /// Follows `$ref` into this schema's definitions; an unknown one accepts everything.
     fn resolve(&self, mut schema: &'a Value) -> &'a Value {
-        const DEEPEST: usize = 32;
         for _ in 0..DEEPEST {
             let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
                 break;
@@ -261,7 +306,11 @@ impl<'a> Checker<'a> {
         let schema = self.resolve(schema);
         let any_of = schema.get("anyOf").and_then(Value::as_array);
         types(schema).contains(&"null")
-            || any_of.is_some_and(|choices| choices.iter().any(|choice| self.takes_null(choice)))
+            || any_of.is_some_and(|choices| {
+                choices
+                    .iter()
+                    .any(|choice| self.deeper(|| self.takes_null(choice)))
+            })
     }
 
     /// Types of what a schema accepts.
@@ -276,7 +325,7 @@ impl<'a> Checker<'a> {
         match choices {
             Some(choices) => choices
                 .iter()
-                .flat_map(|choice| self.kinds(choice))
+                .flat_map(|choice| self.deeper(|| self.kinds(choice)))
                 .collect(),
             None => types(schema),
         }
@@ -295,7 +344,7 @@ impl<'a> Checker<'a> {
         let choices = schema.get("oneOf").and_then(Value::as_array)?;
         let mut all = Vec::new();
         for choice in choices {
-            all.extend(self.words(self.resolve(choice))?);
+            all.extend(self.deeper(|| self.words(self.resolve(choice)))?);
         }
         Some(all)
     }

@@ -88,3 +88,29 @@ fn a_closed_schema_says_what_the_check_does() {
         "integer"
     );
 }
+
+#[test]
+fn a_schema_that_leads_in_circles_ends() {
+    let circles = [
+        json!({"$ref": "#"}),
+        json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+        json!({"oneOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+        json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+        json!({"properties": {"a": {"$ref": "#"}}, "type": "object", "anyOf": [{"$ref": "#"}]}),
+        json!({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}, "type": "object"}),
+    ];
+    for schema in circles {
+        let node = crate::config::document::from_value(&json!({"a": null, "b": 1}));
+        let mut report = Report::default();
+        conform(&schema, &node, "options", &mut report);
+    }
+    let node = crate::config::document::from_value(&json!(1));
+    let mut report = Report::default();
+    conform(
+        &json!({"anyOf": [{"$ref": "#"}]}),
+        &node,
+        "options",
+        &mut report,
+    );
+    assert!(report.problems[0].message.contains("circles"), "{report:?}");
+}
