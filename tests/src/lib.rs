@@ -6,15 +6,45 @@
 mod fixture;
 mod machine;
 mod process;
+mod server;
+mod store;
 
 use std::{
     fmt::Debug,
+    fs,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-pub use fixture::Repository;
-pub use machine::{Built, Machine, Run, Running};
-pub use process::{Process, processes_below};
+pub use fixture::{Repository, fixture_pool};
+pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
+pub use process::{Process, environment_of, processes_below, signal, uid_of};
+pub use server::FileServer;
+pub use store::{Store, sha256};
+
+/// Root of the repository that the tests were built from.
+///
+/// # Panics
+///
+/// When it was moved since.
+#[must_use]
+pub fn repository_root() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap()
+}
+
+/// Path of a recorded machine, for `--facts`.
+///
+/// # Panics
+///
+/// When there is no such record.
+#[must_use]
+pub fn facts(name: &str) -> String {
+    let path = repository_root().join(format!("tests/fixtures/facts/{name}.json"));
+    assert!(path.is_file(), "{}", path.display());
+    path.to_str()
+        .expect("the repository's path is UTF-8")
+        .to_owned()
+}
 
 /// Waits until `probe` gives a value and says what was last seen when it does not.
 ///
@@ -36,6 +66,17 @@ pub fn wait_for<T, S: Debug>(
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
+}
+
+/// A port of the loopback address that nobody listens on now.
+///
+/// # Panics
+///
+/// When there is none left.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// One HTTP/1.1 request to an address on this machine; status and body.

@@ -13,10 +13,13 @@ use std::{
 use engine_provider_api::{Hint, Step};
 use regex::Regex;
 
-use super::{ActError, Context, fill};
+use super::{
+    ActError, Context, fill,
+    meter::{Meter, Watch},
+};
 use crate::{
     fault::{Detail, hint},
-    narrate::{Narrator, Progress, Unit},
+    narrate::Narrator,
     process::{Child, Exited, Identity, LogFile, Network, Output, Spec},
 };
 
@@ -48,17 +51,6 @@ pub(super) struct Job<'a> {
     pub(super) network: Network,
     pub(super) meter: Option<Meter>,
     pub(super) limit: Option<Duration>,
-}
-
-/// How progress is read from a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meter {
-    /// `[12/345]` (Ninja).
-    Counter,
-    /// `[ 12%]` (GNU make under cmake).
-    Percent,
-    /// `12% (345/2900)` (git).
-    Git,
 }
 
 /// A command that ran and failed.
@@ -143,18 +135,8 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         .mask(&spec.display())
         .into_owned();
     let mut watch = job.meter.map(|meter| Watch::new(meter, job.id, &log));
-    let running = context.keeper.run(spec, &context.cancel);
-    let ended = match follow(running, job.limit, watch.as_mut(), &context.narrator).await {
-        Some(ended) => ended,
-        None => {
-            return Err(ActError::TimedOut {
-                step: step.id.clone(),
-                command,
-                limit_s: job.limit.unwrap_or_default().as_secs(),
-            });
-        }
-    };
-    let exited = ended.map_err(|source| ActError::process(step, source))?;
+    let watched = watch.as_mut().map(|watch| (watch, &context.narrator));
+    let exited = to_end(context, step, spec, job.limit, watched).await?;
     if exited.success() {
         return Ok(());
     }
@@ -174,14 +156,25 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
     })
 }
 
-/// Waits for a command, reporting progress; `None`: the limit was reached and it was killed.
-async fn follow<T>(
-    running: impl Future<Output = T>,
+/// Runs a command to its end, reporting progress. Cancelled or at its limit, its whole process tree
+/// is killed and gone before this returns.
+pub(super) async fn to_end(
+    context: &Context,
+    step: &Step,
+    spec: Spec,
     limit: Option<Duration>,
-    mut watch: Option<&mut Watch>,
-    narrator: &Narrator,
-) -> Option<T> {
-    tokio::pin!(running);
+    mut watch: Option<(&mut Watch, &Narrator)>,
+) -> Result<Exited, ActError> {
+    if context.cancel.is_cancelled() {
+        return Err(ActError::cancelled(step));
+    }
+    let failed = |source| ActError::process(step, source);
+    let command = context
+        .narrator
+        .secrets()
+        .mask(&spec.display())
+        .into_owned();
+    let running = context.keeper.spawn(spec).await.map_err(failed)?;
     let deadline = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -191,16 +184,25 @@ async fn follow<T>(
     tokio::pin!(deadline);
     let ended = loop {
         tokio::select! {
-            ended = &mut running => break Some(ended),
-            () = &mut deadline => break None,
+            ended = running.wait() => break Ok(ended.map_err(failed)?.exited),
+            () = context.cancel.cancelled() => break Err(ActError::cancelled(step)),
+            () = &mut deadline => break Err(ActError::TimedOut {
+                step: step.id.clone(),
+                command,
+                limit_ms: limit.unwrap_or_default().as_millis(),
+            }),
             () = tokio::time::sleep(PROGRESS_INTERVAL), if watch.is_some() => {
-                if let Some(watch) = &mut watch {
+                if let Some((watch, narrator)) = &mut watch {
                     watch.look(narrator);
                 }
             }
         }
     };
-    if let Some(watch) = watch {
+    if ended.is_err() {
+        running.kill_tree();
+        running.wait().await.map_err(failed)?;
+    }
+    if let Some((watch, narrator)) = watch {
         watch.finish(narrator);
     }
     ended
@@ -238,11 +240,11 @@ fn tail(context: &Context, text: &str) -> Vec<String> {
 fn wants_network(log: &str) -> bool {
     static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            "(?i)could not resolve|temporary failure in name resolution|name or service not known|\
+            "(?is)could not resolve|temporary failure in name resolution|name or service not known|\
              network is unreachable|failed to connect|couldn't connect|unable to connect|\
              connection refused|no route to host|address family not supported|\
-             socket.{0,40}(permission denied|operation not permitted|not permitted)|\
-             (permission denied|operation not permitted).{0,40}socket|getaddrinfo",
+             socket.{0,120}(permission denied|operation not permitted|not permitted)|\
+             (permission denied|operation not permitted).{0,120}socket|getaddrinfo",
         )
         .expect("the pattern is a constant")
     });
@@ -257,117 +259,9 @@ fn says_disk_full(log: &str) -> bool {
     PATTERN.is_match(log)
 }
 
-/// Reads progress from a growing log.
-struct Watch {
-    meter: Meter,
-    task: String,
-    log: PathBuf,
-    offset: u64,
-    last: Option<(u64, u64)>,
-}
-
-impl Watch {
-    fn new(meter: Meter, task: &str, log: &Path) -> Self {
-        Self {
-            meter,
-            task: task.to_owned(),
-            log: log.to_owned(),
-            offset: 0,
-            last: None,
-        }
-    }
-
-    fn look(&mut self, narrator: &Narrator) {
-        let Some(text) = self.news() else { return };
-        if let Some((done, total)) = read_progress(self.meter, &text)
-            && self.last != Some((done, total))
-        {
-            self.last = Some((done, total));
-            narrator.progress(&self.progress(false));
-        }
-    }
-
-    fn finish(&self, narrator: &Narrator) {
-        if self.last.is_some() {
-            narrator.progress(&self.progress(true));
-        }
-    }
-
-    fn progress(&self, finished: bool) -> Progress {
-        let (done, total) = self.last.unwrap_or_default();
-        Progress {
-            task: self.task.clone(),
-            done,
-            total: Some(total),
-            unit: Unit::Items,
-            finished,
-        }
-    }
-
-    /// What was written since the last look; a log that was shortened is read from its end.
-    fn news(&mut self) -> Option<String> {
-        let mut file = File::open(&self.log).ok()?;
-        let length = file.metadata().ok()?.len();
-        if length == self.offset {
-            return None;
-        }
-        let from = if length < self.offset { 0 } else { self.offset };
-        let from = from.max(length.saturating_sub(TAIL_BYTES));
-        file.seek(SeekFrom::Start(from)).ok()?;
-        let mut bytes = Vec::new();
-        file.take(TAIL_BYTES).read_to_end(&mut bytes).ok()?;
-        self.offset = length;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-/// The last progress that a text tells: done and total.
-fn read_progress(meter: Meter, text: &str) -> Option<(u64, u64)> {
-    static COUNTER: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?m)^\[(\d+)/(\d+)\]").expect("a constant"));
-    static PERCENT: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?m)^\[\s*(\d+)%\]").expect("a constant"));
-    static GIT: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\d+% \((\d+)/(\d+)\)").expect("a constant"));
-    let pattern = match meter {
-        Meter::Counter => &COUNTER,
-        Meter::Percent => &PERCENT,
-        Meter::Git => &GIT,
-    };
-    let found = pattern.captures_iter(text).last()?;
-    let done = found[1].parse().ok()?;
-    let total = match meter {
-        Meter::Percent => 100,
-        _ => found[2].parse().ok()?,
-    };
-    (done <= total).then_some((done, total))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn progress_is_read_from_ninja_make_and_git() {
-        let cases = [
-            (
-                Meter::Counter,
-                "[1/20] a\n[3/20] b\nx [9/20]",
-                Some((3, 20)),
-            ),
-            (Meter::Percent, "[  5%] a\n[ 12%] b\n", Some((12, 100))),
-            (
-                Meter::Git,
-                "Receiving objects:  5% (1/20)\rReceiving objects: 10% (2/20), 1 MiB",
-                Some((2, 20)),
-            ),
-            (Meter::Counter, "[21/20] a", None),
-            (Meter::Counter, "nothing", None),
-        ];
-        for (meter, text, expected) in cases {
-            assert_eq!(read_progress(meter, text), expected, "{text}");
-        }
-    }
 
     #[test]
     fn logs_that_want_a_network_or_a_disk_are_recognised() {

@@ -68,17 +68,17 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// A command took longer than it may.
-    #[error("step `{step}`: `{command}` took longer than {limit_s} s")]
+    #[error("step `{step}`: `{command}` took longer than {limit_ms} ms")]
     TimedOut {
         /// The step.
         step: String,
         /// The command.
         command: String,
-        /// The limit, in seconds.
-        limit_s: u64,
+        /// The limit, in milliseconds.
+        limit_ms: u128,
     },
     /// A commit that is none.
     #[error("step `{step}`: {reason}")]
@@ -140,7 +140,7 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: NetError,
+        source: Box<NetError>,
     },
     /// Something could not be kept.
     #[error("step `{step}` could not keep its result")]
@@ -149,7 +149,7 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: StoreError,
+        source: Box<StoreError>,
     },
     /// The model could not be staged.
     #[error("step `{step}` could not stage the model")]
@@ -158,7 +158,7 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: ModelError,
+        source: Box<ModelError>,
     },
     /// The step was ended because another one failed, or by the operator.
     #[error("step `{step}` was cancelled")]
@@ -204,7 +204,7 @@ impl ActError {
             StoreError::Cancelled { .. } => Self::cancelled(step),
             source => Self::Store {
                 step: step.id.clone(),
-                source,
+                source: Box::new(source),
             },
         }
     }
@@ -214,7 +214,7 @@ impl ActError {
             NetError::Cancelled { .. } => Self::cancelled(step),
             source => Self::Net {
                 step: step.id.clone(),
-                source,
+                source: Box::new(source),
             },
         }
     }
@@ -232,7 +232,7 @@ impl ActError {
             ProcessError::Cancelled { .. } => Self::cancelled(step),
             source => Self::Process {
                 step: step.id.clone(),
-                source,
+                source: Box::new(source),
             },
         }
     }
@@ -240,6 +240,18 @@ impl ActError {
     pub(super) fn cancelled(step: &Step) -> Self {
         Self::Cancelled {
             step: step.id.clone(),
+        }
+    }
+
+    /// The chain of causes in one line, with the last words of a command that failed.
+    pub(super) fn brief(&self) -> String {
+        let chain = crate::narrate::chain(self);
+        match self {
+            Self::Command { failure, .. } => match failure.tail.last() {
+                Some(words) => format!("{chain}: {words}"),
+                None => chain,
+            },
+            _ => chain,
         }
     }
 
@@ -251,10 +263,10 @@ impl ActError {
 
     fn inner(&self) -> Option<&dyn Fault> {
         match self {
-            Self::Net { source, .. } => Some(source),
-            Self::Store { source, .. } => Some(source),
-            Self::Model { source, .. } => Some(source),
-            Self::Process { source, .. } => Some(source),
+            Self::Net { source, .. } => Some(source.as_ref()),
+            Self::Store { source, .. } => Some(source.as_ref()),
+            Self::Model { source, .. } => Some(source.as_ref()),
+            Self::Process { source, .. } => Some(source.as_ref()),
             Self::Digest { source, .. } => Some(source),
             _ => None,
         }
@@ -309,8 +321,7 @@ impl Fault for ActError {
             Self::Mirrors { failures, .. } => failures
                 .iter()
                 .flat_map(|failure| {
-                    let reason = crate::narrate::chain(failure.error.as_ref());
-                    let tried = format!("{}: {reason}", failure.place);
+                    let tried = format!("{}: {}", failure.place, failure.error.brief());
                     std::iter::once(Detail::new("tried", tried)).chain(failure.error.details())
                 })
                 .collect(),

@@ -11,8 +11,9 @@ use engine_provider_api::Step;
 
 use super::{
     ActError, Context,
-    command::{self, Job, Meter, PATH},
+    command::{self, Job, PATH},
     fill,
+    meter::Meter,
 };
 use crate::{
     fault::hint,
@@ -80,7 +81,7 @@ fn scp_host(url: &str) -> Option<&str> {
 }
 
 /// A URL without credentials, for people.
-pub(super) fn shown(url: &str) -> String {
+pub(crate) fn shown(url: &str) -> String {
     match Url::parse(url) {
         Ok(parsed) if parsed.has_host() => crate::net::shown(&parsed),
         _ => url.to_owned(),
@@ -192,15 +193,7 @@ impl<'a> Git<'a> {
             .secrets()
             .mask(&spec.display())
             .into_owned();
-        let running = self.context.keeper.run(spec, &self.context.cancel);
-        let exited = tokio::time::timeout(limit, running)
-            .await
-            .map_err(|_| ActError::TimedOut {
-                step: step.id.clone(),
-                command: shown.clone(),
-                limit_s: limit.as_secs(),
-            })?
-            .map_err(|source| ActError::process(step, source))?;
+        let exited = command::to_end(self.context, step, spec, Some(limit), None).await?;
         let text = command::read_log(&stdout, 4 << 20);
         let _ = std::fs::remove_file(&stdout);
         if exited.success() {

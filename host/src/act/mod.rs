@@ -24,7 +24,7 @@ mod download;
 mod error;
 mod fill;
 mod git;
-pub(crate) mod install;
+mod meter;
 mod observe;
 mod permit;
 mod require_tools;
@@ -42,7 +42,9 @@ pub use dag::run_all;
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use permit::{PlanGate, planned_hosts};
 
-pub(crate) use git::{Git, Scheme, scheme_of};
+pub(crate) use checkout::is_full_commit;
+pub(crate) use git::{Git, Scheme, scheme_of, shown};
+pub(crate) use require_tools::{Family, is_at_least};
 
 use crate::{
     narrate::Actor,
@@ -102,6 +104,11 @@ pub enum Outlook {
     Run,
     /// A file is copied or written into the store.
     Copy,
+    /// It cannot be had: carrying out the plan fails here, before anything else is done.
+    Unsupported {
+        /// Why, in one line.
+        why: String,
+    },
 }
 
 /// Says what a step would give, from what earlier steps gave or would give. Does nothing.
@@ -205,4 +212,4 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod tests;

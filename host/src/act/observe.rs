@@ -136,15 +136,7 @@ pub(super) async fn run(
         .narrator
         .say(ACTOR, "observe", &step.id, format!("asking {shown}"));
     let limit = Duration::from_millis(act.timeout_ms);
-    let running = context.keeper.run(spec, &context.cancel);
-    let exited = tokio::time::timeout(limit, running)
-        .await
-        .map_err(|_| ActError::TimedOut {
-            step: step.id.clone(),
-            command: shown,
-            limit_s: limit.as_secs(),
-        })?
-        .map_err(|source| ActError::process(step, source))?;
+    let exited = command::to_end(context, step, spec, Some(limit), None).await?;
     let printed = Printed {
         exit: match exited {
             Exited::Code(code) => Some(code),

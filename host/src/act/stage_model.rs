@@ -30,6 +30,7 @@ pub(super) fn expected(
             from: vec![url],
             size_bytes: artifact.size_bytes,
         },
+        model::Outlook::Unsupported(why) => Outlook::Unsupported { why },
     };
     Ok(Expected { artifact, outlook })
 }
@@ -50,6 +51,6 @@ fn failed(step: &Step, source: ModelError) -> ActError {
     }
     ActError::Model {
         step: step.id.clone(),
-        source,
+        source: Box::new(source),
     }
 }

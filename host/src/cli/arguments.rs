@@ -242,12 +242,13 @@ pub struct FactsArguments {
 
 /// Arguments of `host stop`.
 #[derive(Debug, Clone, Default, Args)]
+#[group(required = true, multiple = false)]
 pub struct StopArguments {
     /// Pools to stop.
-    #[arg(value_name = "POOL", required_unless_present = "all")]
+    #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
     /// Stop every engine of this installation.
-    #[arg(long, conflicts_with = "pools")]
+    #[arg(long)]
     pub all: bool,
 }
 

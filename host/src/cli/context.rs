@@ -5,6 +5,8 @@ use std::{
     path::PathBuf,
 };
 
+use serde_json::Value;
+
 use super::{
     arguments::{HostFlags, IsolationFlag, JobArguments, LogFormat, OutputFlags, PolicyFlags},
     config::{Form, output as output_failed},
@@ -63,13 +65,15 @@ impl Context {
         error.exit()
     }
 
-    /// Prints what was asked for as JSON: indented for people, one line for a pipe.
-    pub(super) fn print_json(&self, value: &serde_json::Value) {
+    /// Prints what was asked for as JSON: indented for people, one line for a pipe. Secrets are
+    /// masked in every text.
+    pub(super) fn print_json(&self, value: &Value) {
         let mut out = std::io::stdout();
+        let value = self.masked(value.clone());
         let text = if out.is_terminal() {
-            serde_json::to_string_pretty(value)
+            serde_json::to_string_pretty(&value)
         } else {
-            serde_json::to_string(value)
+            serde_json::to_string(&value)
         }
         .expect("a JSON value can be written");
         let _ = writeln!(out, "{text}");
@@ -97,9 +101,24 @@ impl Context {
         human(&mut std::io::stdout().lock()).map_err(output_failed)
     }
 
-    /// Prints text that was asked for.
+    /// Prints text that was asked for, secrets masked.
     pub(super) fn print(&self, text: &str) {
-        let _ = std::io::stdout().write_all(printable(text).as_bytes());
+        let text = self.host.narrator.secrets().mask(text);
+        let _ = std::io::stdout().write_all(printable(&text).as_bytes());
+    }
+
+    fn masked(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => {
+                Value::String(self.host.narrator.secrets().mask(&text).into_owned())
+            }
+            Value::Array(list) => list.into_iter().map(|value| self.masked(value)).collect(),
+            Value::Object(map) => map
+                .into_iter()
+                .map(|(name, value)| (name, self.masked(value)))
+                .collect(),
+            other => other,
+        }
     }
 
     /// The request that a job's arguments make.

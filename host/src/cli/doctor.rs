@@ -11,7 +11,7 @@ use engine_provider_api::{
 
 use super::config::Form;
 use crate::{
-    act::install::{Family, is_at_least},
+    act::{Family, is_at_least},
     fault::{Exit, Fault as _, hint},
     policy::{Policy, Refusal},
 };
@@ -112,9 +112,8 @@ struct Verdict {
 /// The provider itself said no. Where it knows a command, there is a way.
 fn refused(error: &ProviderError) -> Verdict {
     let mut reason = error.message.clone();
-    for cause in &error.causes {
-        reason.push_str(": ");
-        reason.push_str(cause);
+    if !error.causes.is_empty() {
+        reason = format!("{reason} ({})", error.causes.join("; "));
     }
     let can = error.hints.iter().any(|hint| hint.command.is_some());
     Verdict {
@@ -271,187 +270,4 @@ fn with_program(row: &Row, program: &str) -> Row {
 }
 
 #[cfg(test)]
-mod tests {
-    use engine_provider_api::{PackageManager, Pool, RequireTools, Step, Tool, ToolRequirement};
-
-    use super::*;
-    use crate::policy::{Origin, Setting};
-
-    fn info() -> ProviderInfo {
-        let pool: Pool =
-            serde_json::from_value(serde_json::json!({"id": "default", "engine": "toy"})).unwrap();
-        ProviderInfo {
-            requires: Vec::new(),
-            name: "toy".to_owned(),
-            version: "1.0.0".to_owned(),
-            modes: vec![Mode::Source, Mode::Container],
-            tools: Vec::new(),
-            options_schema: serde_json::Value::Null,
-            default_pool: pool,
-            homepage: None,
-        }
-    }
-
-    fn tool(name: &str, minimum: &str) -> ToolRequirement {
-        ToolRequirement {
-            name: name.to_owned(),
-            purpose: "to build".to_owned(),
-            minimum_version: minimum.to_owned(),
-            packages: [("apt".to_owned(), vec![format!("{name}-package")])].into(),
-            optional: false,
-        }
-    }
-
-    fn plan(tools: Vec<ToolRequirement>) -> Plan {
-        Plan {
-            steps: vec![Step {
-                id: "preflight".to_owned(),
-                after: Vec::new(),
-                act: Act::RequireTools(RequireTools { tools }),
-            }],
-            ..Plan::default()
-        }
-    }
-
-    fn facts(tools: &[(&str, &str)]) -> Facts {
-        let tool = |(name, version): &(&str, &str)| {
-            let path = format!("/usr/bin/{name}");
-            let version = (*version).to_owned();
-            ((*name).to_owned(), Tool { path, version })
-        };
-        Facts {
-            tools: tools.iter().map(tool).collect(),
-            package_manager: Some(PackageManager {
-                family: "apt".to_owned(),
-                path: "/usr/bin/apt-get".to_owned(),
-            }),
-            ..Facts::default()
-        }
-    }
-
-    fn shown(rows: &[Row]) -> String {
-        let mut out = Vec::new();
-        write(&mut out, rows, Form::Human, "target/release/host").unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn a_machine_with_all_tools_is_ready() {
-        let plans = [(Mode::Source, Ok(plan(vec![tool("cmake", "3.20")])))];
-        let rows = judge(
-            &info(),
-            &facts(&[("cmake", "3.25.1")]),
-            &Policy::default(),
-            &plans,
-            false,
-        );
-        assert_eq!(rows[0].state, State::Ready);
-        assert_eq!(exit(&rows), Exit::Success);
-        assert_eq!(shown(&rows), "toy source (default): ready\n");
-    }
-
-    #[test]
-    fn what_is_missing_is_told_with_the_command_that_installs_it() {
-        let plans = [
-            (
-                Mode::Source,
-                Ok(plan(vec![
-                    tool("cmake", "3.30"),
-                    tool("ninja", ""),
-                    tool("git", ""),
-                ])),
-            ),
-            (
-                Mode::Container,
-                Err(ProviderError::unavailable("no container runtime was found")),
-            ),
-        ];
-        let facts = facts(&[("cmake", "3.25.1"), ("git", "2.39")]);
-        let rows = judge(&info(), &facts, &Policy::default(), &plans, false);
-        assert_eq!(exit(&rows), Exit::Unavailable);
-        insta::assert_snapshot!(shown(&rows), @r"
-        toy source (default): can be made ready
-          why: `cmake` is 3.25.1, and 3.30 is needed (to build)
-          why: `ninja` is missing (to build)
-          fix: install what is missing
-                 sudo apt-get install -y cmake-package ninja-package
-          fix: add `--allow-package-installs`, or write `policy: {allow_package_installs: true}` in the pool file
-        toy container: cannot
-          why: no container runtime was found
-        ");
-    }
-
-    #[test]
-    fn what_policy_lets_the_host_install_would_run() {
-        let plans = [(Mode::Source, Ok(plan(vec![tool("cmake", "")])))];
-        let policy = Policy {
-            allow_package_installs: Setting {
-                value: true,
-                origin: Origin::Flag("--allow-package-installs".to_owned()),
-            },
-            ..Policy::default()
-        };
-        let rows = judge(&info(), &facts(&[]), &policy, &plans, true);
-        assert_eq!((rows[0].state, rows[0].would_run), (State::CanBeMade, true));
-        assert_eq!(exit(&rows), Exit::Success);
-        assert_eq!(
-            rows[0].fixes[0].command.as_deref(),
-            Some("apt-get install -y cmake-package")
-        );
-    }
-
-    #[test]
-    fn a_tool_without_a_package_cannot_be_had() {
-        let mut homeless = tool("nvcc", "");
-        homeless.packages.clear();
-        let plans = [(Mode::Source, Ok(plan(vec![homeless])))];
-        let rows = judge(&info(), &facts(&[]), &Policy::default(), &plans, false);
-        assert_eq!((rows[0].state, rows[0].would_run), (State::Cannot, false));
-        assert!(rows[0].fixes[0].text.contains("nvcc"), "{rows:?}");
-    }
-
-    #[test]
-    fn a_refusal_of_the_provider_keeps_its_commands() {
-        let error = ProviderError::unavailable("no usable GPU")
-            .because("the driver is broken")
-            .fix("run on the processor", "{host} provision --gpu prefer");
-        let rows = judge(
-            &info(),
-            &facts(&[]),
-            &Policy::default(),
-            &[(Mode::Source, Err(error))],
-            false,
-        );
-        assert_eq!(
-            (rows[0].state, rows[0].would_run),
-            (State::CanBeMade, false)
-        );
-        insta::assert_snapshot!(shown(&rows), @r"
-        toy source (default): can be made ready
-          why: no usable GPU: the driver is broken
-          fix: run on the processor
-                 target/release/host provision --gpu prefer
-        ");
-    }
-
-    #[test]
-    fn a_tool_that_policy_forbids_is_no_missing_tool() {
-        let policy = Policy {
-            tools: Setting::default_of(Some(vec!["git".to_owned()])),
-            ..Policy::default()
-        };
-        let plans = [(Mode::Source, Ok(plan(vec![tool("cmake", "")])))];
-        let rows = judge(
-            &info(),
-            &facts(&[("cmake", "3.25")]),
-            &policy,
-            &plans,
-            false,
-        );
-        assert_eq!(
-            (rows[0].state, rows[0].would_run),
-            (State::CanBeMade, false)
-        );
-        assert!(rows[0].reasons[0].contains("running `cmake`"), "{rows:?}");
-    }
-}
+mod tests;

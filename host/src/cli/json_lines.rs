@@ -7,7 +7,7 @@ use crate::narrate::{Event, Sink};
 /// Writes events to standard error, one JSON object per line, in the shape of
 /// [`Event`]: documented in `docs/cli.md`.
 #[derive(Debug, Default)]
-pub struct JsonLines;
+pub(super) struct JsonLines;
 
 impl Sink for JsonLines {
     fn event(&self, event: &Event) {

@@ -8,12 +8,12 @@ use super::arguments::Cli;
 use crate::fault::Exit;
 
 /// Writes a completion script.
-pub fn completions(shell: clap_complete::Shell, out: &mut dyn io::Write) {
+pub(super) fn completions(shell: clap_complete::Shell, out: &mut dyn io::Write) {
     clap_complete::generate(shell, &mut Cli::command(), "host", &mut { out });
 }
 
 /// Writes `host.1` and one page per subcommand into a directory, creating it.
-pub fn pages(directory: &Path) -> io::Result<()> {
+pub(super) fn pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let command = Cli::command().after_long_help(exit_codes());
     clap_mangen::generate_to(command, directory)

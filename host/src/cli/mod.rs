@@ -16,6 +16,7 @@ pub mod ps;
 pub mod report;
 mod signals;
 pub mod stop;
+mod survey;
 pub mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -23,7 +24,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Parser;
 
 use self::{
-    arguments::{Cli, Command, ConfigCommand, ProviderCommand},
+    arguments::{Cli, Command, ConfigCommand, ProviderCommand, StopArguments},
     context::Context,
 };
 use crate::{
@@ -82,8 +83,38 @@ async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
             manual::pages(&directory).map_err(config::output)?;
             Ok(Exit::Success)
         }
-        other => unreachable!("{other:?}"),
+        Command::Provision(arguments) => provision::run(context, &arguments).await,
+        Command::Doctor(arguments) => survey::run_doctor(context, &arguments).await,
+        Command::Facts(arguments) => survey::show_facts(context, &arguments).await,
+        Command::Ps => {
+            ps::run(
+                &context.host.home,
+                context.output.json,
+                &mut std::io::stdout(),
+            )?;
+            Ok(Exit::Success)
+        }
+        Command::Stop(arguments) => stop_command(context, &arguments).await,
+        Command::Logs(arguments) => {
+            let (home, pool) = (&context.host.home, arguments.pool.as_deref());
+            let out = &mut std::io::stdout();
+            logs::run(home, pool, arguments.follow, arguments.lines, out).await?;
+            Ok(Exit::Success)
+        }
     }
+}
+
+async fn stop_command(context: &Context, arguments: &StopArguments) -> Result<Exit, Failure> {
+    let hurry = context.host.cancel.clone();
+    let received = signals::cancel_on_signal(hurry.clone());
+    let which = if arguments.all {
+        stop::Which::All
+    } else {
+        stop::Which::Pools(&arguments.pools)
+    };
+    let (home, narrator) = (&context.host.home, &context.host.narrator);
+    stop::run(home, which, narrator, &hurry, &mut std::io::stdout()).await?;
+    Ok(received.exit().unwrap_or(Exit::Success))
 }
 
 fn provider_command(context: &Context, command: ProviderCommand) -> Result<Exit, Failure> {

@@ -36,7 +36,7 @@ pub(super) fn render(view: &PlanView) -> String {
             .unwrap_or_default();
         let _ = writeln!(
             text,
-            "  {:<16} {:<8} {}{size}",
+            "  {:<16} {:<11} {}{size}",
             step.id, step.state, step.detail
         );
     }

@@ -1,13 +1,12 @@
 //! Rules that no schema can say: fields that contradict each other, and what single values mean.
 
-use std::collections::BTreeMap;
+mod sections;
 
 use engine_provider_api::{Device, GpuPolicy, Mode, ModelSource, Pool};
 
 use super::{
-    document::Place,
+    modes::{misfits, sections},
     places::Places,
-    pools::PoolEntry,
     problem::Problem,
     schema::join,
     syntax::{self, Base, Complaint},
@@ -209,138 +208,6 @@ impl Checking<'_> {
         }
     }
 
-    fn source(&mut self, pool: &mut Pool) {
-        let Some(source) = &mut pool.provisioning.source else {
-            return;
-        };
-        if let Some(repository) = &mut source.repo {
-            self.value(
-                "provisioning.source.repo",
-                syntax::git_repository(repository),
-            );
-            if repository.starts_with(['.', '~'])
-                && let Some(path) =
-                    self.value("provisioning.source.repo", self.base.absolute(repository))
-            {
-                *repository = path;
-            }
-        }
-        if let Some(reference) = &source.reference {
-            self.value("provisioning.source.ref", syntax::git_reference(reference));
-        }
-        for (index, flag) in source.build.cmake_flags.iter().enumerate() {
-            let field = format!("provisioning.source.build.cmake_flags[{index}]");
-            if !flag.starts_with('-') {
-                let message = format!("`{flag}` is no flag of cmake");
-                self.problem(&field, message, "write for example `-DGGML_CUDA=ON`");
-            }
-        }
-        let mut cache = source.build.cache_dir.take();
-        self.path("provisioning.source.build.cache_dir", &mut cache);
-        source.build.cache_dir = cache;
-    }
-
-    fn container(&mut self, pool: &Pool) {
-        let Some(container) = &pool.provisioning.container else {
-            return;
-        };
-        if let Some(digest) = &container.digest {
-            self.value(
-                "provisioning.container.digest",
-                syntax::digest(digest, &["sha256"]),
-            );
-            if self.given("provisioning.container.tag") {
-                self.notice(
-                    "provisioning.container.tag",
-                    "`digest` decides which image is run; `tag` only says where it came from",
-                );
-            }
-        }
-        let image = container.image.as_deref().unwrap_or("");
-        let name = image.rsplit('/').next().unwrap_or(image);
-        if image.contains(char::is_whitespace) || image.starts_with('-') || image.contains("://") {
-            let message = format!("`{image}` is no image");
-            self.problem(
-                "provisioning.container.image",
-                message,
-                "write for example `ghcr.io/ggml-org/llama.cpp`",
-            );
-        } else if name.contains(['@', ':']) {
-            self.problem(
-                "provisioning.container.image",
-                "`image` carries a tag or digest",
-                "write it under `tag` or `digest`",
-            );
-        }
-    }
-
-    fn package(&mut self, pool: &Pool) {
-        let Some(package) = &pool.provisioning.package else {
-            return;
-        };
-        let name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte);
-        if let Some(name) = &package.name
-            && (!name.bytes().all(name_byte)
-                || !name.starts_with(|c: char| c.is_ascii_alphanumeric()))
-        {
-            self.problem(
-                "provisioning.package.name",
-                format!("`{name}` is no package name"),
-                "write only its name; the version stands under `version`",
-            );
-        }
-        if let Some(version) = &package.version
-            && (version.contains(['<', '>', '=', '*', '^', '~', ' ', ',']) || version.is_empty())
-        {
-            self.problem(
-                "provisioning.package.version",
-                format!("`{version}` is not an exact version"),
-                "write one exact version: a range would install something else tomorrow",
-            );
-        }
-    }
-
-    fn binary(&mut self, pool: &mut Pool) {
-        let Some(binary) = &mut pool.provisioning.binary else {
-            return;
-        };
-        if let Some(url) = &binary.url {
-            self.value("provisioning.binary.url", syntax::url(url));
-        }
-        match (&binary.url, &binary.checksum) {
-            (_, Some(checksum)) => {
-                let checked = syntax::digest(checksum, &["sha256", "sha512"]);
-                self.value("provisioning.binary.checksum", checked);
-            }
-            (Some(_), None) => self.problem(
-                "provisioning.binary.url",
-                "`url` needs a `checksum` beside it",
-                "add `checksum: sha256:…`: nothing is run before its digest is compared",
-            ),
-            (None, None) => {}
-        }
-        let mut directory = binary.install_dir.take();
-        self.path("provisioning.binary.install_dir", &mut directory);
-        binary.install_dir = directory;
-    }
-
-    fn external(&mut self, pool: &Pool) {
-        let url = pool
-            .provisioning
-            .external
-            .as_ref()
-            .and_then(|external| external.url.as_ref());
-        if let Some(url) = url {
-            self.value("provisioning.external.url", syntax::url(url));
-        } else if pool.provisioning.mode == Some(Mode::External) {
-            self.problem(
-                "provisioning.mode",
-                "mode `external` needs the URL of the running engine",
-                "add `external: {url: http://127.0.0.1:8080}` beside it",
-            );
-        }
-    }
-
     fn environment(&mut self, pool: &Pool) {
         for (name, value) in &pool.provisioning.env {
             let field = join("provisioning.env", name);
@@ -449,85 +316,6 @@ impl Checking<'_> {
     }
 }
 
-/// Modes whose settings a pool carries.
-fn sections(pool: &Pool) -> Vec<Mode> {
-    let provisioning = &pool.provisioning;
-    [
-        (provisioning.source.is_some(), Mode::Source),
-        (provisioning.container.is_some(), Mode::Container),
-        (provisioning.package.is_some(), Mode::Package),
-        (provisioning.binary.is_some(), Mode::Binary),
-        (provisioning.external.is_some(), Mode::External),
-    ]
-    .into_iter()
-    .filter_map(|(there, mode)| there.then_some(mode))
-    .collect()
-}
-
-/// Fields that mean nothing for an engine that somebody else runs.
-const NOT_EXTERNAL: &[&str] = &[
-    "quant",
-    "ctx",
-    "devices",
-    "tensor_split",
-    "replicas",
-    "readiness",
-    "stop",
-    "provisioning.model",
-    "provisioning.ports",
-    "provisioning.env",
-    "provisioning.flags",
-    "provisioning.allow_package_installs",
-    "provisioning.allow_binary_downloads",
-];
-
-/// Written fields that do not fit a mode, each as a problem with the reason.
-pub(super) fn misfits(pool: &Pool, mode: Mode, places: &Places, help: &str) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mode_place = places.exact("provisioning.mode");
-    for section in sections(pool)
-        .into_iter()
-        .filter(|section| *section != mode)
-    {
-        let field = join("provisioning", section.as_str());
-        let detail = first_below(pool, section);
-        let message = format!("`{section}{detail}` has no meaning under mode `{mode}`");
-        let problem = places
-            .problem(&format!("{field}{detail}"), message)
-            .help(help);
-        problems.push(problem.also(mode_place, "the mode is set here"));
-    }
-    if mode == Mode::External {
-        for field in NOT_EXTERNAL
-            .iter()
-            .filter(|field| places.exact(field).is_some())
-        {
-            let message = format!("`{field}` has no meaning for an engine that already runs");
-            let problem = places.problem(field, message).help(help);
-            problems.push(problem.also(mode_place, "the mode is set here"));
-        }
-    }
-    problems
-}
-
-/// `.image` of `container`: the first setting written there, so that the message names it.
-fn first_below(pool: &Pool, section: Mode) -> String {
-    let value = serde_json::to_value(&pool.provisioning).unwrap_or_default();
-    let settings = value
-        .get(section.as_str())
-        .and_then(|value| value.as_object());
-    let said = |value: &serde_json::Value| !matches!(value, serde_json::Value::Bool(false));
-    let not_empty = |value: &serde_json::Value| value.as_object().is_none_or(|map| !map.is_empty());
-    settings
-        .and_then(|settings| {
-            settings
-                .iter()
-                .find(|(_, value)| said(value) && not_empty(value))
-        })
-        .map(|(name, _)| format!(".{name}"))
-        .unwrap_or_default()
-}
-
 fn find_secrets(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
     match value {
         serde_json::Value::String(text) if text.contains("{secret.") => found.push(path.to_owned()),
@@ -542,44 +330,5 @@ fn find_secrets(value: &serde_json::Value, path: &str, found: &mut Vec<String>) 
             }
         }
         _ => {}
-    }
-}
-
-/// Rules between the pools of a file.
-pub(super) fn across(pools: &[PoolEntry], places: &Places, problems: &mut Vec<Problem>) {
-    let mut ids: BTreeMap<&str, Option<Place>> = BTreeMap::new();
-    let mut ports: BTreeMap<u16, (&str, Option<Place>)> = BTreeMap::new();
-    for (index, entry) in pools.iter().enumerate() {
-        let of_pool = places.below(&format!("pools[{index}]"));
-        let id = entry.pool.id.as_str();
-        match ids.get(id) {
-            Some(first) => problems.push(
-                of_pool
-                    .problem("id", format!("there are two pools `{id}`"))
-                    .help("give each pool its own id")
-                    .also(*first, "the other one is here"),
-            ),
-            None => {
-                ids.insert(id, of_pool.exact("id"));
-            }
-        }
-        for (index, port) in entry.pool.provisioning.ports.iter().enumerate() {
-            let field = format!("provisioning.ports[{index}]");
-            match ports.get(port) {
-                Some((other, first)) if *other != id => problems.push(
-                    of_pool
-                        .problem(
-                            &field,
-                            format!("pools `{other}` and `{id}` both want port {port}"),
-                        )
-                        .help("give each pool its own ports")
-                        .also(*first, format!("`{other}` wants it here")),
-                ),
-                Some(_) => {}
-                None => {
-                    ports.insert(*port, (id, of_pool.exact(&field)));
-                }
-            }
-        }
     }
 }

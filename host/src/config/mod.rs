@@ -7,10 +7,12 @@
 //! [`crate::policy`]; what an engine makes of its `options{}` is for its provider, whose schema
 //! [`options`] checks them against.
 
+mod across;
 mod check;
 pub mod document;
 pub mod duration;
 pub mod environment;
+mod modes;
 pub mod options;
 pub mod paths;
 pub mod places;

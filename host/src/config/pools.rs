@@ -6,7 +6,7 @@ use engine_provider_api::{Pool, Provisioning, Readiness, StopSettings};
 use serde_json::Value;
 
 use super::{
-    check,
+    across, check,
     document::{Node, Source, parse},
     duration,
     environment::Environment,
@@ -94,7 +94,7 @@ pub fn read(source: &Source, base: &Base, caller: &Caller) -> Result<Loaded, Con
         notices: not_used(&report, &node),
     };
     let pools = reading.pools(file, &places);
-    check::across(&pools, &places, &mut reading.problems);
+    across::check(&pools, &places, &mut reading.problems);
     if !reading.problems.is_empty() {
         return Err(invalid(reading.problems));
     }

@@ -11,8 +11,15 @@
 //!
 //! A field marked `"x-not-used": true` is accepted, left out and noted.
 
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
+use self::scalar::{string, within, word, wrong_type};
 use super::{
     document::{Entry, Kind, Node, Place},
     problem::{Problem, list, nearest},
@@ -32,21 +39,13 @@ pub struct Report {
 
 /// Checks a value and gives it back in the shape the schema wants.
 pub fn conform(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
-    let checker = Checker {
-        root: schema,
-        closed: true,
-    };
-    checker.value(schema, node, path, report)
+    Checker::new(schema, Unknown::Refused).check(node, path, report)
 }
 
 /// Like [`conform`], but what a map does not name is left out in silence: the rule for documents of
 /// the contract, which may come from a newer program.
 pub fn conform_open(schema: &Value, node: &Node, path: &str, report: &mut Report) -> Value {
-    let checker = Checker {
-        root: schema,
-        closed: false,
-    };
-    checker.value(schema, node, path, report)
+    Checker::new(schema, Unknown::LeftOut).check(node, path, report)
 }
 
 /// Closes every map with named fields, so that the schema says what the check does.
@@ -63,13 +62,65 @@ pub fn close(schema: &mut Value) {
     }
 }
 
+/// What becomes of what a map does not name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    Refused,
+    LeftOut,
+}
+
+/// Deepest nesting of schemas that is followed, and most visits to schemas in one check. A provider
+/// from elsewhere may bring a schema that leads in circles.
+const DEEPEST: usize = 64;
+const MOST_VISITS: usize = 200_000;
+
 struct Checker<'a> {
     root: &'a Value,
-    closed: bool,
+    unknown: Unknown,
+    depth: Cell<usize>,
+    visits: Cell<usize>,
+    lost: Cell<bool>,
 }
 
 impl<'a> Checker<'a> {
+    fn new(root: &'a Value, unknown: Unknown) -> Self {
+        Self {
+            root,
+            unknown,
+            depth: Cell::new(0),
+            visits: Cell::new(0),
+            lost: Cell::new(false),
+        }
+    }
+
+    fn check(&self, node: &Node, path: &str, report: &mut Report) -> Value {
+        let value = self.value(self.root, node, path, report);
+        if self.lost.get() {
+            let message = "the schema for this leads in circles";
+            report.problems = vec![Problem::new(path, node.place, message)];
+        }
+        value
+    }
+
+    /// One step deeper, or `T::default()` where that leads nowhere.
+    fn deeper<T: Default>(&self, step: impl FnOnce() -> T) -> T {
+        let (depth, visits) = (self.depth.get(), self.visits.get());
+        if depth >= DEEPEST || visits >= MOST_VISITS {
+            self.lost.set(true);
+            return T::default();
+        }
+        self.depth.set(depth + 1);
+        self.visits.set(visits + 1);
+        let result = step();
+        self.depth.set(depth);
+        result
+    }
+
     fn value(&self, schema: &'a Value, node: &Node, path: &str, report: &mut Report) -> Value {
+        self.deeper(|| self.value_here(schema, node, path, report))
+    }
+
+    fn value_here(&self, schema: &'a Value, node: &Node, path: &str, report: &mut Report) -> Value {
         let schema = self.resolve(schema);
         if let Some(words) = self.words(schema) {
             return word(&words, node, path, report);
@@ -154,7 +205,7 @@ impl<'a> Checker<'a> {
                     if rest == Some(&Value::Bool(false))
                         || (rest.is_none() && !named.is_empty()) =>
                 {
-                    if self.closed {
+                    if self.unknown == Unknown::Refused {
                         report.problems.push(unknown(entry, named, path));
                     }
                 }
@@ -239,7 +290,6 @@ impl<'a> Checker<'a> {
 
     /// Follows `$ref` into this schema's definitions; an unknown one accepts everything.
     fn resolve(&self, mut schema: &'a Value) -> &'a Value {
-        const DEEPEST: usize = 32;
         for _ in 0..DEEPEST {
             let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
                 break;
@@ -256,7 +306,11 @@ impl<'a> Checker<'a> {
         let schema = self.resolve(schema);
         let any_of = schema.get("anyOf").and_then(Value::as_array);
         types(schema).contains(&"null")
-            || any_of.is_some_and(|choices| choices.iter().any(|choice| self.takes_null(choice)))
+            || any_of.is_some_and(|choices| {
+                choices
+                    .iter()
+                    .any(|choice| self.deeper(|| self.takes_null(choice)))
+            })
     }
 
     /// Types of what a schema accepts.
@@ -271,7 +325,7 @@ impl<'a> Checker<'a> {
         match choices {
             Some(choices) => choices
                 .iter()
-                .flat_map(|choice| self.kinds(choice))
+                .flat_map(|choice| self.deeper(|| self.kinds(choice)))
                 .collect(),
             None => types(schema),
         }
@@ -290,7 +344,7 @@ impl<'a> Checker<'a> {
         let choices = schema.get("oneOf").and_then(Value::as_array)?;
         let mut all = Vec::new();
         for choice in choices {
-            all.extend(self.words(self.resolve(choice))?);
+            all.extend(self.deeper(|| self.words(self.resolve(choice)))?);
         }
         Some(all)
     }
@@ -316,118 +370,6 @@ fn is_of_kind(kinds: &[&str], node: &Node) -> bool {
         Kind::Map(_) => &["object"],
     };
     kinds.iter().any(|name| of_kind.contains(name))
-}
-
-fn word(words: &[&str], node: &Node, path: &str, report: &mut Report) -> Value {
-    let written = match &node.kind {
-        Kind::Text(text) | Kind::Number(_, text) => text.clone(),
-        Kind::Bool(value) => value.to_string(),
-        _ => {
-            report.problems.push(wrong_type(&["string"], node, path));
-            return Value::Null;
-        }
-    };
-    if words.contains(&written.as_str()) {
-        return Value::String(written);
-    }
-    let message = format!("`{}` cannot be `{written}`", last(path));
-    let help = match nearest(&written, words.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("it is one of {}", list(words.iter().copied())),
-    };
-    report
-        .problems
-        .push(Problem::new(path, node.place, message).help(help));
-    Value::Null
-}
-
-fn string(schema: &Value, node: &Node, text: &str, path: &str, report: &mut Report) -> Value {
-    let least = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
-    if (text.chars().count() as u64) < least {
-        let message = format!("`{}` is empty", last(path));
-        report
-            .problems
-            .push(Problem::new(path, node.place, message));
-    } else if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && regex::Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text))
-    {
-        let message = format!("`{}` cannot be `{text}`", last(path));
-        let help = match schema.get("x-help").and_then(Value::as_str) {
-            Some(help) => help.to_owned(),
-            None => format!("it must match `{pattern}`"),
-        };
-        report
-            .problems
-            .push(Problem::new(path, node.place, message).help(help));
-    }
-    Value::String(text.to_owned())
-}
-
-fn within(
-    schema: &Value,
-    node: &Node,
-    number: &serde_json::Number,
-    path: &str,
-    report: &mut Report,
-) {
-    let value = number.as_f64().unwrap_or(f64::NAN);
-    let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
-    let widest = match schema.get("format").and_then(Value::as_str) {
-        Some("uint8") => Some(255.0),
-        Some("uint16") => Some(65_535.0),
-        Some("uint32") => Some(4_294_967_295.0),
-        Some("int32") => Some(2_147_483_647.0),
-        _ => None,
-    };
-    let least = bound("minimum");
-    let most = bound("maximum").or(widest);
-    let below = least.is_some_and(|least| value < least)
-        || bound("exclusiveMinimum").is_some_and(|least| value <= least);
-    let above = most.is_some_and(|most| value > most)
-        || bound("exclusiveMaximum").is_some_and(|most| value >= most);
-    if below || above {
-        let help = match (least, most) {
-            (Some(least), Some(most)) => format!("it is {least} to {most}"),
-            (Some(least), None) => format!("it is at least {least}"),
-            (None, Some(most)) => format!("it is at most {most}"),
-            (None, None) => "it is out of range".to_owned(),
-        };
-        let message = format!("`{}` cannot be {number}", last(path));
-        report
-            .problems
-            .push(Problem::new(path, node.place, message).help(help));
-    }
-}
-
-fn wrong_type(types: &[&str], node: &Node, path: &str) -> Problem {
-    let mut wanted: Vec<&str> = Vec::new();
-    for name in types.iter().filter(|name| **name != "null") {
-        let noun = match *name {
-            "object" => "a map",
-            "array" => "a list",
-            "boolean" => "true or false",
-            "integer" => "a whole number",
-            "number" => "a number",
-            _ => "text",
-        };
-        if !wanted.contains(&noun) {
-            wanted.push(noun);
-        }
-    }
-    let wanted = match wanted.as_slice() {
-        [] => "something else".to_owned(),
-        several => several.join(" or "),
-    };
-    let found = match &node.kind {
-        Kind::Text(text) if text.len() <= 40 => format!("the text `{text}`"),
-        Kind::Number(_, written) => format!("`{written}`"),
-        _ => node.noun().to_owned(),
-    };
-    Problem::new(
-        path,
-        node.place,
-        format!("{} must be {wanted}, not {found}", subject(path)),
-    )
 }
 
 fn unknown(entry: &Entry, named: &Map<String, Value>, path: String) -> Problem {
@@ -474,98 +416,4 @@ fn subject(path: &str) -> String {
 /// The last name of a path with its index: `devices[0]` of `pools[1].devices[0]`.
 fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use schemars::JsonSchema;
-    use serde_json::json;
-
-    use super::*;
-    use crate::config::document::{Source, parse};
-
-    #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is used")]
-    struct Thing {
-        name: String,
-        #[serde(default)]
-        size: u16,
-        #[serde(default)]
-        flavour: Option<Flavour>,
-        #[serde(default)]
-        tags: Vec<String>,
-        #[serde(default)]
-        devices: Vec<engine_provider_api::Device>,
-        #[serde(default)]
-        inner: Option<Box<Thing>>,
-        #[serde(default)]
-        free: std::collections::BTreeMap<String, u32>,
-        #[serde(default)]
-        #[schemars(extend("x-not-used" = true))]
-        theirs: Option<u32>,
-    }
-
-    #[derive(JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
-    #[expect(dead_code, reason = "only its schema is used")]
-    enum Flavour {
-        /// Sweet.
-        Sweet,
-        /// Sour.
-        Sour,
-    }
-
-    fn check(text: &str) -> (Value, Vec<String>, Vec<String>) {
-        let schema = schemars::schema_for!(Thing).to_value();
-        let node = parse(&Source::new("x", text)).expect("yaml");
-        let mut report = Report::default();
-        let value = conform(&schema, &node, "", &mut report);
-        let problems = report.problems.iter().map(|problem| {
-            let help = problem.help.as_deref().unwrap_or("-");
-            format!("{}: {} [{help}]", problem.field, problem.message)
-        });
-        let not_used = report.not_used.iter().map(|(path, _)| path.clone());
-        (value, problems.collect(), not_used.collect())
-    }
-
-    #[test]
-    fn everything_wrong_is_told_at_once() {
-        let (_, problems, _) = check(
-            "size: 70000\nflavour: swet\ntags: [a, [b]]\ndevices: [1, x, {}]\nfre: 1\n\
-             inner: {name: x, size: big}\nfree: {a: -1}\n",
-        );
-        insta::assert_snapshot!(problems.join("\n"), @r"
-        size: `size` cannot be 70000 [it is 0 to 65535]
-        flavour: `flavour` cannot be `swet` [did you mean `sweet`?]
-        tags[1]: `tags[1]` must be text, not a list [-]
-        devices[2]: `devices[2]` must be a whole number or text, not a map [-]
-        fre: there is no `fre` [did you mean `free`?]
-        inner.size: `size` must be a whole number, not the text `big` [-]
-        free.a: `a` cannot be -1 [it is 0 to 4294967295]
-        name: `name` is missing [-]
-        ");
-    }
-
-    #[test]
-    fn text_is_taken_as_written_and_empty_counts_as_not_given() {
-        let (value, problems, not_used) =
-            check("name: 24.10\ntags: [true, 007]\nsize:\nflavour:\ntheirs: {any: thing}\n");
-        assert_eq!(problems, [""; 0]);
-        assert_eq!(
-            value,
-            json!({"name": "24.10", "tags": ["true", "007"], "flavour": null})
-        );
-        assert_eq!(not_used, ["theirs"]);
-    }
-
-    #[test]
-    fn a_closed_schema_says_what_the_check_does() {
-        let mut schema = schemars::schema_for!(Thing).to_value();
-        close(&mut schema);
-        assert_eq!(schema["additionalProperties"], json!(false));
-        assert_eq!(
-            schema["properties"]["free"]["additionalProperties"]["type"],
-            "integer"
-        );
-    }
 }

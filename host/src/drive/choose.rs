@@ -8,10 +8,11 @@ use crate::{
         options,
         pools::Surroundings,
         select::{Selected, Wanted, select},
+        syntax::names_a_secret,
     },
     fault::Failure,
     narrate::{Actor, Narrator},
-    policy::{self, Policy},
+    policy::{self, Layer, Policy},
     provider::{Catalog, Found, Options, Search, Session},
 };
 
@@ -48,7 +49,7 @@ impl Host {
             Selected::DefaultPool { .. } => Wanted::of_default(info.default_pool.clone()),
         };
         wanted.overlay(&request.overlay)?;
-        let policy = self.policy(&wanted, &surroundings)?;
+        let policy = self.policy(&wanted.requests)?;
         wanted.apply(&policy);
         options::check(&info.options_schema, &wanted.pool.options)
             .map_err(|problems| DriveError::options(&wanted, problems))?;
@@ -58,6 +59,12 @@ impl Host {
             context.engine = Some(wanted.pool.engine.clone());
             context.policy_label = Some(policy.label.clone());
         });
+        // Written into the file in spite of the notice: it need not be told as well.
+        for (name, value) in &wanted.pool.provisioning.env {
+            if names_a_secret(name) && !value.contains("{secret.") {
+                self.narrator.secrets().register(value);
+            }
+        }
         for notice in &wanted.notices {
             narrator.warn(Actor::EngineProvisioner, "notice", &wanted.pool.id, notice);
         }
@@ -72,14 +79,11 @@ impl Host {
         })
     }
 
-    /// The policy in force for a pool.
-    pub fn policy(&self, wanted: &Wanted, around: &Surroundings) -> Result<Policy, Failure> {
-        let ceilings = policy::ceilings(&self.home, &around.caller)?;
-        Ok(policy::resolve(
-            &ceilings,
-            &wanted.requests,
-            &around.caller,
-        )?)
+    /// The policy in force where this is asked for, weakest request first.
+    pub fn policy(&self, requests: &[Layer]) -> Result<Policy, Failure> {
+        let caller = Surroundings::of(&self.environment).caller;
+        let ceilings = policy::ceilings(&self.home, &caller)?;
+        Ok(policy::resolve(&ceilings, requests, &caller)?)
     }
 
     /// The provider of an engine, found, checked and open.

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use engine_provider_api::{Act, PreparedEngine};
+use engine_provider_api::{Act, PreparedEngine, Step};
 
 use super::{Chosen, DriveError, Host, Planned, Request, plan::prepare};
 use crate::{
     act::{self, Artifacts, Outlook},
     fault::Failure,
     narrate::Actor,
+    resolve,
 };
 
 const ACTOR: Actor = Actor::EngineProvisioner;
@@ -34,8 +35,10 @@ impl Host {
         let pool = planned.chosen.wanted.pool.id.clone();
         tell(&planned);
         let told = planned.warnings();
+        refuse_unsupported(&planned).await?;
         let planned = self.with_tools(planned, request).await?;
-        let artifacts = act::run_all(&planned.context, &planned.plan).await?;
+        let (plan, _) = resolve::plan(&planned.context, &planned.plan).await?;
+        let artifacts = act::run_all(&planned.context, &plan).await?;
         let engine = prepare(&planned.chosen, &planned.facts, artifacts.clone()).await?;
         for warning in engine
             .warnings
@@ -71,6 +74,18 @@ impl Host {
             Ok(planned)
         }
     }
+}
+
+/// Lets a step that cannot succeed fail before anything else is done.
+async fn refuse_unsupported(planned: &Planned) -> Result<(), Failure> {
+    let hopeless = |step: &&Step| {
+        let outlook = &planned.expected[&step.id].outlook;
+        matches!(outlook, Outlook::Unsupported { .. })
+    };
+    for step in planned.plan.steps.iter().filter(hopeless) {
+        act::run(&planned.context, step, &Artifacts::new()).await?;
+    }
+    Ok(())
 }
 
 /// Tells what is about to be done and what was decided.

@@ -9,8 +9,10 @@ use crate::{
     act::{self, Artifacts, Expected, FindTool, Toolbox},
     facts::{self, Collected, Collector, PackageIndex},
     fault::Failure,
+    narrate::chain,
     net::Net,
     process::Identity,
+    resolve,
     store::Store,
 };
 
@@ -30,6 +32,8 @@ pub struct Planned {
     pub(super) context: act::Context,
     /// Whether the facts describe another machine.
     pub(super) foreign: bool,
+    /// Why a branch or tag is not a commit yet, where that is so.
+    pub(super) unresolved: Option<String>,
 }
 
 impl Host {
@@ -58,6 +62,7 @@ impl Host {
             .await
             .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
         let context = self.act_context(&chosen, &facts, package_index, &plan);
+        let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
         let engine = prepare(&chosen, &facts, artifacts).await?;
@@ -69,6 +74,7 @@ impl Host {
             engine,
             context,
             foreign,
+            unresolved,
         })
     }
 
@@ -166,6 +172,22 @@ pub(super) async fn prepare(
     };
     let prepared = chosen.session.prepare(&asked).await;
     Ok(prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?)
+}
+
+/// Turns branches and tags into commits, so that the plan shows what would be built. A plan can be
+/// shown without it, for another machine or without network: then it says so.
+async fn resolve_if_possible(
+    context: &act::Context,
+    plan: Plan,
+    foreign: bool,
+) -> (Plan, Option<String>) {
+    if foreign {
+        return (plan, None);
+    }
+    match resolve::plan(context, &plan).await {
+        Ok((plan, _)) => (plan, None),
+        Err(error) => (plan, Some(chain(&error))),
+    }
 }
 
 fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {

@@ -54,7 +54,8 @@ pub struct StepView {
     pub id: String,
     /// Kind of step: `checkout`, `build`, …, `run`.
     pub kind: String,
-    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`.
+    /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`,
+    /// `unsupported`.
     pub state: String,
     /// One line for people.
     pub detail: String,
@@ -116,6 +117,7 @@ impl Planned {
     /// What the operator should worry about, each thing once.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = self.plan.warnings.clone();
+        all.extend(self.unresolved.clone());
         for warning in &self.engine.warnings {
             if !all.contains(warning) {
                 all.push(warning.clone());
@@ -259,6 +261,7 @@ fn state(outlook: &Outlook) -> &'static str {
         Outlook::Missing { .. } => "missing",
         Outlook::Run => "run",
         Outlook::Copy => "copy",
+        Outlook::Unsupported { .. } => "unsupported",
     }
 }
 
@@ -277,6 +280,8 @@ fn detail(step: &Step, expected: &Expected) -> String {
     let todo = match &expected.outlook {
         Outlook::Cached if matches!(step.act, Act::RequireTools(_)) => "all there".to_owned(),
         Outlook::Cached => "nothing to do".to_owned(),
+        // What is named by its URL needs no second mention of it.
+        Outlook::Fetch { from, .. } if *from == [what.as_str()] => "to fetch".to_owned(),
         Outlook::Fetch { from, .. } => format!("from {}", from.join(", else ")),
         Outlook::Build { because } => match because {
             Some(reason) => format!("again: {reason}"),
@@ -299,6 +304,8 @@ fn detail(step: &Step, expected: &Expected) -> String {
         Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
         Outlook::Run => "after the build".to_owned(),
         Outlook::Copy => "written into the store".to_owned(),
+        // It names the reference itself.
+        Outlook::Unsupported { why } => return why.clone(),
     };
     match what.as_str() {
         "" => todo,

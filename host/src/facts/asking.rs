@@ -135,19 +135,14 @@ impl<'a> Versions<'a> {
         if let Some(version) = self.memory.recall(&key, &file) {
             return Said::Version(version);
         }
-        let said = self.ask(program, args).await;
-        if let Said::Version(version) = &said
-            && !version.is_empty()
-        {
-            self.memory.remember(key, file, version.clone());
-        }
-        said
-    }
-
-    async fn ask(&self, program: &Path, args: &[String]) -> Said {
-        let answer = bounded(self.asker, self.question(program, args, VERSION_LIMIT)).await;
-        match answer {
-            Ok(answer) => judge(&answer),
+        match bounded(self.asker, self.question(program, args, VERSION_LIMIT)).await {
+            Ok(answer) => {
+                let said = judge(&answer);
+                if let Said::Version(version) = &said {
+                    self.memory.remember(key, file, version.clone());
+                }
+                said
+            }
             Err(ProcessError::TimedOut { limit, .. }) => {
                 tracing::debug!(program = %program.display(), ?limit, "no version in time");
                 Said::Version(String::new())
@@ -163,11 +158,10 @@ impl<'a> Versions<'a> {
             ("LC_ALL".to_owned(), "C".to_owned()),
             ("PATH".to_owned(), path.to_string_lossy().into_owned()),
         ]);
-        if let Some(home) = self.roots.environment().get("HOME")
-            && self.identity.is_none()
-        {
-            env.insert("HOME".to_owned(), home.to_owned());
-        }
+        // Some tools (ccache) refuse to tell their version without a home.
+        let home = self.roots.environment().get("HOME");
+        let home = home.filter(|_| self.identity.is_none());
+        env.insert("HOME".to_owned(), home.unwrap_or("/nonexistent").to_owned());
         Question {
             program: self.roots.real(program),
             args: args.to_vec(),

@@ -76,8 +76,8 @@ impl Collected {
 }
 
 impl Collector<'_> {
-    /// This machine, seen by whoever builds and runs engines; versions are remembered in the home.
-    /// NVML is asked by this very program, whose `main` must call [`probe::run_if_probe`].
+    /// This machine, seen by whoever builds and runs engines; versions are remembered in the home
+    /// once there is one: looking alone makes none. NVML is asked by this very program, whose `main` must call [`probe::run_if_probe`].
     #[must_use]
     pub fn of_this_machine(
         environment: &Environment,
@@ -88,7 +88,10 @@ impl Collector<'_> {
             roots: Roots::of_this_machine(environment.clone()),
             asker: &Processes,
             identity,
-            memory: Some(home.state().join("facts").join("tools.json")),
+            memory: home
+                .root()
+                .is_dir()
+                .then(|| home.state().join("facts").join("tools.json")),
             probe_program: Some(PathBuf::from("/proc/self/exe")),
         }
     }

@@ -131,6 +131,7 @@ fn compiler_pairs(versions: &Versions<'_>) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for directory in directories {
         let mut names = roots.names(&directory);
+        names.retain(|name| compiler_name(name).is_some());
         // The plain name first: it wins over the numbered one it is a link to.
         names.sort_by_key(|name| (name.len(), name.clone()));
         for name in names {

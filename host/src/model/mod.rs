@@ -63,6 +63,8 @@ pub enum Outlook {
     Copy,
     /// It is fetched from this URL.
     Fetch(String),
+    /// The reference is understood and not served; this says why.
+    Unsupported(String),
 }
 
 /// Says what staging would do and what it would give, doing nothing.
@@ -86,7 +88,11 @@ pub fn expected(stage: &Stage, step: &StageModel) -> Result<(Artifact, Outlook),
         }
         Reference::File(path) => file::expected(stage, &request, path),
         Reference::Url(url) => remote::expected(&request, url),
-        other => Err(other.unsupported(&step.reference)),
+        // A plan shows it among all the rest; staging refuses it.
+        other => {
+            let why = other.unsupported(&step.reference).to_string();
+            Ok((Artifact::default(), Outlook::Unsupported(why)))
+        }
     }
 }
 
@@ -152,7 +158,7 @@ impl Request {
     fn failed(&self, source: crate::store::StoreError) -> ModelError {
         ModelError::Store {
             reference: self.reference.to_string(),
-            source,
+            source: Box::new(source),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How a program of a cmake project is built: what an operator may set, tools, commands.
 //!
-//! The source is linked into the working directory as `src` and built there, so that every path the
+//! The source is linked into the working directory as `.source` and built there, so that every path the
 //! compiler sees is below `{work}`: with `CCACHE_BASEDIR` and `-ffile-prefix-map` set to it, the
 //! compiler cache serves every directory and commit, and equal sources give equal bytes.
 
@@ -11,6 +11,10 @@ use engine_provider_api::{
 };
 
 use crate::tools::requirement;
+
+/// Name of the link to the source in `{work}`: none that a directory of the source may have, because
+/// its build directory has the same name there.
+const SOURCE_LINK: &str = ".source";
 
 /// What an operator set in `provisioning.source.build`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -183,7 +187,7 @@ impl Project<'_> {
         let mut env = env.clone();
         env.extend(self.cache_environment());
         let source = format!("{{{}.path}}", self.source_step);
-        let link = ["-E", "create_symlink", &source, "src"].map(Template::from);
+        let link = ["-E", "create_symlink", &source, SOURCE_LINK].map(Template::from);
         let build = [
             "--build",
             ".",
@@ -226,7 +230,9 @@ impl Project<'_> {
             true => ["Ninja", "-DCMAKE_MAKE_PROGRAM={tool.ninja}"],
             false => ["Unix Makefiles", "-DCMAKE_MAKE_PROGRAM={tool.make}"],
         };
-        let mut args: Vec<Template> = ["-S", "src", "-B", ".", "-G"].map(Template::from).to_vec();
+        let mut args: Vec<Template> = ["-S", SOURCE_LINK, "-B", ".", "-G"]
+            .map(Template::from)
+            .to_vec();
         args.extend(generator.map(Template::from));
         let kept = |argument: &&String| {
             let name = argument

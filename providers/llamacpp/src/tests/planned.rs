@@ -11,8 +11,8 @@ fn with_prefer_it_is_planned_for_the_processor() {
       from [{"kind":"git","url":"https://github.com/ggml-org/llama.cpp"},{"kind":"index","project":"llama-cpp-python","version":"0.3.36","sha256":"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e","git_directory":".git/modules/vendor/llama.cpp"}]
     build (build) native=true {"backend":"cpu"}
       attempt with the system's compiler, when=false
-        link-source: -E create_symlink {git-clone.path} src
-        cmake-configure: -S src -B . -G Ninja
+        link-source: -E create_symlink {git-clone.path} .source
+        cmake-configure: -S .source -B . -G Ninja
             -DCMAKE_MAKE_PROGRAM={tool.ninja}
             -DCMAKE_BUILD_TYPE=Release
             -DBUILD_SHARED_LIBS=OFF
@@ -58,8 +58,8 @@ fn the_example_for_a_3090_is_planned_with_cuda_off_path_and_the_compiler_nvcc_ac
       from [{"kind":"git","url":"https://github.com/ggml-org/llama.cpp"},{"kind":"index","project":"llama-cpp-python","version":"0.3.36","sha256":"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e","git_directory":".git/modules/vendor/llama.cpp"}]
     build (build) native=true {"backend":"cuda","toolkit":"12.4"}
       attempt with gcc 12.4.0 for CUDA, when=false
-        link-source: -E create_symlink {git-clone.path} src
-        cmake-configure: -S src -B . -G Ninja
+        link-source: -E create_symlink {git-clone.path} .source
+        cmake-configure: -S .source -B . -G Ninja
             -DCMAKE_MAKE_PROGRAM={tool.ninja}
             -DCMAKE_BUILD_TYPE=Release
             -DBUILD_SHARED_LIBS=OFF
@@ -163,8 +163,8 @@ fn an_amd_gpu_is_served_by_hip() {
       from [{"kind":"git","url":"https://github.com/ggml-org/llama.cpp"},{"kind":"index","project":"llama-cpp-python","version":"0.3.36","sha256":"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e","git_directory":".git/modules/vendor/llama.cpp"}]
     build (build) native=true {"backend":"hip","toolkit":"6.3.0"}
       attempt with the system's compiler, when=false
-        link-source: -E create_symlink {git-clone.path} src
-        cmake-configure: -S src -B . -G Ninja
+        link-source: -E create_symlink {git-clone.path} .source
+        cmake-configure: -S .source -B . -G Ninja
             -DCMAKE_MAKE_PROGRAM={tool.ninja}
             -DCMAKE_BUILD_TYPE=Release
             -DBUILD_SHARED_LIBS=OFF

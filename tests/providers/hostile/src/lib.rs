@@ -69,7 +69,11 @@ impl EngineProvisioner for Hostile {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             modes: vec![Mode::Binary],
             tools: Vec::new(),
-            options_schema: Default::default(),
+            options_schema: serde_json::json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {"behaviour": {"type": "string"}}
+            }),
             default_pool: pool,
             homepage: None,
         }

@@ -1,0 +1,89 @@
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use tar::EntryType;
+
+use super::*;
+use crate::{
+    fault::{Exit, Fault as _},
+    net::testing::{Reply, Server},
+    policy::Setting,
+};
+
+fn digest(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    format!("sha256:{}", crate::store::hex(&sha2::Sha256::digest(bytes)))
+}
+
+fn allowing() -> Bench {
+    let mut bench = bench(&[]);
+    Arc::make_mut(&mut bench.context.policy).allow_binary_downloads = Setting::default_of(true);
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_fetched_from_the_first_url_that_gives_it() {
+    let bench = allowing();
+    let server = Server::start(|_, request| match request.path.as_str() {
+        "/good/engine" => Reply::ok("#!/bin/sh\n"),
+        _ => Reply::status(404),
+    });
+    let step = step(
+        json!({"id": "get", "kind": "download", "digest": digest(b"#!/bin/sh\n"),
+        "urls": [server.url("bad/engine").as_str(), server.url("good/engine").as_str()]}),
+    );
+    let before = expected_of(&bench.context, &step, &Artifacts::new()).unwrap();
+    let artifact = run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+    assert_eq!(artifact.path, before.artifact.path);
+    let mode = fs::metadata(artifact.path.clone().unwrap())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o555);
+    assert_eq!(
+        run(&bench.context, &step, &Artifacts::new()).await.unwrap(),
+        artifact
+    );
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_is_unpacked_after_its_digest_was_compared() {
+    let bench = allowing();
+    let archive = super::super::unpack::tests::archive(&[
+        (EntryType::Regular, "top/bin/engine", "x"),
+        (EntryType::Symlink, "top/link", "bin/engine"),
+    ]);
+    let body = archive.clone();
+    let server = Server::start(move |_, request| Reply::file(request, &body));
+    let mut step = step(
+        json!({"id": "get", "kind": "download", "digest": digest(&archive),
+        "unpack": "tar-gz", "urls": [server.url("a.tar.gz").as_str()]}),
+    );
+    let artifact = run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+    let link = Path::new(&artifact.path.unwrap()).join("top/link");
+    assert_eq!(fs::read(link).unwrap(), b"x");
+
+    let Act::Download(act) = &mut step.act else {
+        unreachable!()
+    };
+    act.digest = digest(b"other");
+    let error = run(&bench.context, &step, &Artifacts::new())
+        .await
+        .unwrap_err();
+    assert_eq!(error.exit(), Exit::Verification);
+    assert_eq!(bench.context.store.entries(Kind::Archive).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_not_downloaded_unless_allowed() {
+    let bench = bench(&[]);
+    let step = step(
+        json!({"id": "get", "kind": "download", "digest": digest(b"x"),
+        "urls": ["http://127.0.0.1:1/x"]}),
+    );
+    let error = run(&bench.context, &step, &Artifacts::new())
+        .await
+        .unwrap_err();
+    assert_eq!(error.exit(), Exit::Refused);
+    assert!(error.hints()[0].text.contains("--allow-binary-downloads"));
+}

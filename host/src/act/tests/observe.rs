@@ -1,0 +1,46 @@
+use super::*;
+use crate::fault::Fault as _;
+
+fn build_and_look(script: &str) -> Plan {
+    plan(json!([
+        {"id": "build", "kind": "build", "outputs": ["engine"], "attempts": [{"title": "", "commands": [
+            {"id": "make", "program": "{tool.sh}", "args": ["-c",
+             format!("printf '#!/bin/sh\\n%s\\n' \"$1\" > engine; chmod +x engine"), "sh", script]}]}]},
+        {"id": "look", "kind": "observe", "program": "{build.path}/engine", "args": ["--version"], "timeout_ms": 5000},
+    ]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_prints_is_remembered_by_its_digest() {
+    let bench = bench(&["sh"]);
+    let count = bench.home.path().join("count");
+    let script = format!(
+        "echo out $1; echo err >&2; echo x >> {}; exit 3",
+        count.display()
+    );
+    let plan = build_and_look(&script);
+    let artifacts = run_all(&bench.context, &plan).await.unwrap();
+    let output = artifacts["look"].output.clone().unwrap();
+    assert_eq!(output.exit, Some(3));
+    assert_eq!(
+        (output.stdout.as_str(), output.stderr.as_str()),
+        ("out --version\n", "err\n")
+    );
+    assert_eq!(run_all(&bench.context, &plan).await.unwrap(), artifacts);
+    assert_eq!(std::fs::read_to_string(count).unwrap(), "x\n");
+    let expected = expected(&bench.context, &plan).unwrap();
+    assert_eq!(expected["look"].outlook, Outlook::Cached);
+    assert_eq!(expected["look"].artifact.output, Some(output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_hangs_is_ended_at_its_limit() {
+    let bench = bench(&["sh"]);
+    let mut plan = build_and_look("sleep 600");
+    let Act::Observe(act) = &mut plan.steps[1].act else {
+        unreachable!()
+    };
+    act.timeout_ms = 300;
+    let error = run_all(&bench.context, &plan).await.unwrap_err();
+    assert_eq!(error.kind(), "timed-out");
+}

@@ -1,0 +1,111 @@
+//! `host facts` and `host doctor`: what the machine is, and what it can do.
+
+use engine_provider_api::{Mode, Plan, PlanRequest, ProviderError, ProviderInfo};
+
+use super::{
+    arguments::{DoctorArguments, FactsArguments},
+    context::{Context, host_request, overlay},
+    doctor, facts,
+};
+use crate::{
+    config::select::Wanted,
+    drive::Request,
+    fault::{Exit, Failure},
+    provider::{Catalog, ProviderFault, Search, Session},
+};
+
+/// `host facts`: this machine, with the tools that providers ask for.
+pub(super) async fn show_facts(
+    context: &Context,
+    arguments: &FactsArguments,
+) -> Result<Exit, Failure> {
+    let request = host_request(&arguments.host);
+    let mut probes = Vec::new();
+    for engine in engines(context, arguments.provider.as_deref(), &request) {
+        let (_, _, info) = context.host.open_provider(&engine, &request).await?;
+        probes.extend(info.tools);
+    }
+    probes.sort_by(|one, other| one.name.cmp(&other.name));
+    probes.dedup_by(|one, other| one.name == other.name);
+    let policy = context.host.policy(&[])?;
+    let collector = context.host.collector(policy.run_as.value);
+    let found = collector.collect(&probes).await;
+    found.register_secrets(context.host.narrator.secrets());
+    facts::write(&mut std::io::stdout(), &found, context.form()).map_err(super::config::output)?;
+    Ok(Exit::Success)
+}
+
+/// `host doctor`: a verdict for every provider and mode.
+pub(super) async fn run_doctor(
+    context: &Context,
+    arguments: &DoctorArguments,
+) -> Result<Exit, Failure> {
+    let request = Request {
+        overlay: overlay(&arguments.policy),
+        ..host_request(&arguments.host)
+    };
+    let mut rows = Vec::new();
+    for engine in engines(context, arguments.provider.as_deref(), &request) {
+        let (_, session, info) = context.host.open_provider(&engine, &request).await?;
+        let mut wanted = Wanted::of_default(info.default_pool.clone());
+        wanted.overlay(&request.overlay)?;
+        let policy = context.host.policy(&wanted.requests)?;
+        wanted.apply(&policy);
+        let facts = match &request.facts {
+            Some(path) => crate::facts::read(path)?,
+            None => {
+                let collector = context.host.collector(policy.run_as.value);
+                collector.collect(&info.tools).await.facts
+            }
+        };
+        let plans = plans(&session, &info, &wanted, &facts).await?;
+        let root = rustix::process::geteuid().is_root();
+        rows.extend(doctor::judge(&info, &facts, &policy, &plans, root));
+    }
+    doctor::write(
+        &mut std::io::stdout(),
+        &rows,
+        context.form(),
+        &context.program,
+    )
+    .map_err(super::config::output)?;
+    Ok(doctor::exit(&rows))
+}
+
+/// What the provider would do in each of its modes.
+async fn plans(
+    session: &Session,
+    info: &ProviderInfo,
+    wanted: &Wanted,
+    facts: &engine_provider_api::Facts,
+) -> Result<Vec<(Mode, Result<Plan, ProviderError>)>, Failure> {
+    let mut plans = Vec::new();
+    for mode in &info.modes {
+        let request = PlanRequest {
+            requires: Vec::new(),
+            pool: wanted.pool.clone(),
+            mode: *mode,
+            facts: facts.clone(),
+        };
+        let answer = match session.plan(&request).await {
+            Ok(plan) => Ok(plan),
+            Err(ProviderFault::Refused { error, .. }) => Err(*error),
+            Err(fault) => return Err(fault.into()),
+        };
+        plans.push((*mode, answer));
+    }
+    Ok(plans)
+}
+
+/// The engines asked about: the one named, else all that have a usable provider.
+fn engines(context: &Context, named: Option<&str>, request: &Request) -> Vec<String> {
+    match named {
+        Some(name) => vec![name.to_owned()],
+        None => {
+            let host = &context.host;
+            let search = Search::usual(&request.provider_path, &host.environment, &host.home);
+            let catalog = Catalog::search(&search);
+            catalog.names().into_iter().map(str::to_owned).collect()
+        }
+    }
+}
