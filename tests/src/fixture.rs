@@ -6,6 +6,27 @@ use std::{
     process::Command,
 };
 
+use serde_json::{Value, json};
+
+/// A pool that builds and runs the fixture engine, named `default`; tests change what they are about.
+#[must_use]
+pub fn fixture_pool(repository: &Repository) -> Value {
+    json!({
+        "id": "default",
+        "engine": "fixture",
+        "gpu": "forbid",
+        "provisioning": {
+            "source": {
+                "repo": repository.url(),
+                "ref": repository.commit,
+                "build": {"cmake_flags": []},
+            },
+            "ports": [crate::free_port()],
+            "flags": [],
+        },
+    })
+}
+
 /// A git repository with the fixture engine's source.
 pub struct Repository {
     directory: PathBuf,

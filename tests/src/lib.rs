@@ -6,6 +6,8 @@
 mod fixture;
 mod machine;
 mod process;
+mod server;
+mod store;
 
 use std::{
     fmt::Debug,
@@ -14,9 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use fixture::Repository;
+pub use fixture::{Repository, fixture_pool};
 pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
-pub use process::{Process, processes_below};
+pub use process::{Process, environment_of, processes_below, signal, uid_of};
+pub use server::FileServer;
+pub use store::{Store, sha256};
 
 /// Root of the repository that the tests were built from.
 ///
@@ -62,6 +66,17 @@ pub fn wait_for<T, S: Debug>(
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
+}
+
+/// A port of the loopback address that nobody listens on now.
+///
+/// # Panics
+///
+/// When there is none left.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// One HTTP/1.1 request to an address on this machine; status and body.

@@ -13,7 +13,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Process, processes_below, wait_for};
+use crate::{Process, Store, processes_below, wait_for};
 
 /// Longest any ordinary run of the program may take in a test.
 pub const RUN_LIMIT: Duration = Duration::from_secs(120);
@@ -145,6 +145,33 @@ impl Machine {
         path
     }
 
+    /// Writes these pools as the pool file of the working directory.
+    pub fn write_pools(&self, pools: &[serde_json::Value]) {
+        // JSON is YAML.
+        let text = serde_json::json!({ "pools": pools }).to_string();
+        self.write("pools.yaml", &text);
+    }
+
+    /// What is in the store.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        Store::at(self.home().join("store"))
+    }
+
+    /// Starts `host provision` and waits until it says that the engine is ready.
+    ///
+    /// # Panics
+    ///
+    /// When it ends before, or takes longer than any run may.
+    #[must_use]
+    pub fn provision(&self, more: &[&str]) -> Running {
+        let mut arguments = vec!["provision"];
+        arguments.extend(more);
+        let mut running = self.start(self.command(&arguments));
+        running.wait_ready();
+        running
+    }
+
     /// The program with these arguments, in a clean environment.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -203,6 +230,17 @@ impl Machine {
         walk(directory, directory, &mut found);
         found.sort();
         found
+    }
+
+    /// What lies in the root.
+    #[must_use]
+    pub fn names_in_root(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Handoff files in the default directory.
@@ -298,6 +336,19 @@ impl Run {
             .unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
     }
 
+    /// Events of a run with `--log-format json`.
+    #[must_use]
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        events(&self.stderr)
+    }
+
+    /// Actions of the events, in order.
+    #[must_use]
+    pub fn actions(&self) -> Vec<String> {
+        let word = |event: &serde_json::Value| event["action"].as_str().map(str::to_owned);
+        self.events().iter().filter_map(word).collect()
+    }
+
     /// Asserts that standard error says this.
     #[track_caller]
     pub fn says(&self, text: &str) -> &Self {
@@ -321,6 +372,55 @@ impl Running {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("the program is still there");
+    }
+
+    /// Sends a signal to its process group, as a terminal does.
+    pub fn signal_group(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process_group(pid, signal).expect("the group is still there");
+    }
+
+    /// Waits until its engine is ready and gives the URL.
+    ///
+    /// # Panics
+    ///
+    /// When the program ends before, or takes longer than any run may.
+    pub fn wait_ready(&mut self) -> String {
+        wait_for("the engine to be ready", RUN_LIMIT, || {
+            let said = self.stdout();
+            if let Some((_, rest)) = said.split_once(" is ready at ") {
+                if let Some((url, _)) = rest.split_once('\n') {
+                    return Ok(url.to_owned());
+                }
+            }
+            if let Some(status) = self.ended() {
+                panic!("ended with {status}:\n{said}{}", self.stderr());
+            }
+            Err(self.stderr())
+        })
+    }
+
+    /// Waits until standard error says this.
+    ///
+    /// # Panics
+    ///
+    /// When the program ends before, or takes longer than any run may.
+    pub fn wait_said(&mut self, text: &str) {
+        wait_for(&format!("`{text}`"), RUN_LIMIT, || {
+            let said = self.stderr();
+            if said.contains(text) {
+                return Ok(());
+            }
+            assert!(self.ended().is_none(), "ended without `{text}`:\n{said}");
+            Err(said)
+        });
+    }
+
+    /// Sends a signal and waits for the end.
+    #[must_use]
+    pub fn end(self, signal: rustix::process::Signal) -> Run {
+        self.signal(signal);
+        self.finish(RUN_LIMIT)
     }
 
     /// Whether it has ended.
@@ -395,6 +495,15 @@ impl Drop for Running {
             }
         }
     }
+}
+
+/// JSON lines that are events; other lines are not this program's.
+fn events(stderr: &str) -> Vec<serde_json::Value> {
+    stderr
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|event: &serde_json::Value| event["action"].is_string())
+        .collect()
 }
 
 fn exit_code(status: ExitStatus) -> i32 {

@@ -51,3 +51,45 @@ fn look(pid: u32, needle: &str) -> Option<Process> {
         state,
     })
 }
+
+/// Real user id of a process.
+///
+/// # Panics
+///
+/// When it is gone.
+#[must_use]
+pub fn uid_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let first = line.and_then(|line| line.split_whitespace().next());
+    first.and_then(|uid| uid.parse().ok()).expect("a Uid line")
+}
+
+/// Environment a process was started with, sorted.
+///
+/// # Panics
+///
+/// When it is gone, or may not be looked at.
+#[must_use]
+pub fn environment_of(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let mut all: Vec<String> = bytes
+        .split(|byte| *byte == 0)
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| String::from_utf8_lossy(pair).into_owned())
+        .collect();
+    all.sort();
+    all
+}
+
+/// Sends a signal to a process.
+///
+/// # Panics
+///
+/// When it is gone.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a process id"), signal).expect("it is there");
+}
