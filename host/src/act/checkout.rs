@@ -22,7 +22,7 @@ use super::{
     publish, unpack,
 };
 use crate::{
-    fault::hint,
+    fault::{Exit, Fault as _, hint},
     net::{self, Digest, NetError, Transfer},
     process::Network,
     store::{self, Begin, Entry, Ingredients, Kind, Work},
@@ -135,7 +135,8 @@ pub(super) async fn run(
         }
     }
     Err(match failures.pop() {
-        Some(only) if failures.is_empty() => *only.error,
+        // A refusal or a wrong commit says more than that nothing came.
+        Some(only) if failures.is_empty() && only.error.exit() != Exit::Step => *only.error,
         last => ActError::Mirrors {
             what: format!("commit {}", act.commit),
             failures: failures.into_iter().chain(last).collect(),
