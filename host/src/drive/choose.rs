@@ -58,6 +58,7 @@ impl Host {
             context.pool_id = Some(wanted.pool.id.clone());
             context.engine = Some(wanted.pool.engine.clone());
             context.policy_label = Some(policy.label.clone());
+            context.correlation_id.clone_from(&request.correlation_id);
         });
         // Written into the file in spite of the notice: it need not be told as well.
         for (name, value) in &wanted.pool.provisioning.env {
