@@ -21,6 +21,7 @@ use crate::{
     fault::{Detail, hint},
     narrate::Narrator,
     process::{Child, Exited, Identity, LogFile, Network, Output, Spec},
+    store,
 };
 
 /// Bytes of a log that are kept.
@@ -34,6 +35,9 @@ const TAIL_LINES: usize = 12;
 
 /// Longest end of a log that is searched for those lines.
 const TAIL_BYTES: u64 = 16 << 10;
+
+/// With less space than this a disk counts as full.
+const FULL_BELOW_BYTES: u64 = 64 << 10;
 
 /// `PATH` of commands, after the directories of the tools they use.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -85,7 +89,12 @@ impl CommandFailure {
         let log = crate::process::quote(&self.log.to_string_lossy());
         let read = hint("read the whole log", Some(&format!("less {log}")));
         if self.disk_full {
-            let command = format!("df -h {}", self.directory.display());
+            // The directory itself was work in progress and is gone by now.
+            let mut places = self.directory.ancestors();
+            let place = places
+                .find(|place| place.exists())
+                .unwrap_or(&self.directory);
+            let command = format!("df -h {}", crate::process::quote(&place.to_string_lossy()));
             let text = "free some space, or put the host's home on another disk with HOST_HOME";
             return vec![hint(text, Some(&command)), read];
         }
@@ -141,6 +150,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         return Ok(());
     }
     let text = read_log(&log, LOG_LIMIT_BYTES);
+    let disk_full = says_disk_full(&text) || is_disk_full(&log);
     Err(ActError::Command {
         step: step.id.clone(),
         failure: Box::new(CommandFailure {
@@ -148,10 +158,10 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
             command,
             directory: job.directory,
             exited,
-            tail: tail(context, &read_log(&log, TAIL_BYTES)),
+            tail: tail(context, &log),
             log,
             wanted_network: job.network == Network::None && wants_network(&text),
-            disk_full: says_disk_full(&text),
+            disk_full,
         }),
     })
 }
@@ -221,10 +231,12 @@ pub(super) fn read_log(path: &Path, limit: u64) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-fn tail(context: &Context, text: &str) -> Vec<String> {
+/// The last lines of a log, secrets masked.
+pub(super) fn tail(context: &Context, log: &Path) -> Vec<String> {
     static COLOURS: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("\x1b\\[[0-9;]*[A-Za-z]").expect("the pattern is a constant"));
-    let plain = COLOURS.replace_all(text, "");
+    let text = read_log(log, TAIL_BYTES);
+    let plain = COLOURS.replace_all(&text, "");
     let masked = context.narrator.secrets().mask(&plain);
     let lines: Vec<&str> = masked
         .lines()
@@ -242,13 +254,18 @@ fn wants_network(log: &str) -> bool {
         Regex::new(
             "(?is)could not resolve|temporary failure in name resolution|name or service not known|\
              network is unreachable|failed to connect|couldn't connect|unable to connect|\
-             connection refused|no route to host|address family not supported|\
+             failed to establish|connection refused|no route to host|address family not supported|\
              socket.{0,120}(permission denied|operation not permitted|not permitted)|\
              (permission denied|operation not permitted).{0,120}socket|getaddrinfo",
         )
         .expect("the pattern is a constant")
     });
     PATTERN.is_match(log)
+}
+
+/// Whether so little is free that the log itself may lack the words.
+fn is_disk_full(path: &Path) -> bool {
+    store::free_bytes(path).is_some_and(|free| free < FULL_BELOW_BYTES)
 }
 
 fn says_disk_full(log: &str) -> bool {

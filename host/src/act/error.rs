@@ -44,7 +44,7 @@ pub enum ActError {
         hints: Vec<Hint>,
     },
     /// Tools are missing and are not installed from here.
-    #[error("{} missing", list(tools))]
+    #[error("{}", missing(tools))]
     MissingTools {
         /// The tools.
         tools: Vec<MissingTool>,
@@ -71,7 +71,7 @@ pub enum ActError {
         source: Box<ProcessError>,
     },
     /// A command took longer than it may.
-    #[error("step `{step}`: `{command}` took longer than {limit_ms} ms")]
+    #[error("step `{step}`: `{command}` took longer than {}", words(*limit_ms))]
     TimedOut {
         /// The step.
         step: String,
@@ -91,7 +91,7 @@ pub enum ActError {
         hints: Vec<Hint>,
     },
     /// No mirror had what was wanted.
-    #[error("{what} could not be obtained from any of {} places", failures.len())]
+    #[error("{what} could not be obtained{}", places(failures))]
     Mirrors {
         /// What was wanted.
         what: String,
@@ -188,14 +188,25 @@ pub struct MirrorFailure {
     pub error: Box<ActError>,
 }
 
-fn list(tools: &[MissingTool]) -> String {
+fn words(limit_ms: u128) -> String {
+    if limit_ms < 10_000 {
+        format!("{limit_ms} ms")
+    } else {
+        format!("{} s", limit_ms / 1000)
+    }
+}
+
+fn missing(tools: &[MissingTool]) -> String {
     let one = |tool: &MissingTool| match &tool.too_old {
         Some((have, need)) => format!("`{}` {need} or newer (here: {have})", tool.name),
         None => format!("`{}`", tool.name),
     };
     let names: Vec<String> = tools.iter().map(one).collect();
-    let verb = if tools.len() == 1 { "is" } else { "are" };
-    format!("{} {verb}", names.join(", "))
+    match names.as_slice() {
+        [] => "missing packages cannot be installed from here".to_owned(),
+        [name] => format!("{name} is missing"),
+        names => format!("{} are missing", names.join(", ")),
+    }
 }
 
 impl ActError {
@@ -348,6 +359,14 @@ impl Fault for ActError {
             Self::Output { .. } => "missing-output",
             _ => "cancelled",
         }
+    }
+}
+
+/// Where it was looked for, unless that was one place, which the details name.
+fn places(failures: &[MirrorFailure]) -> String {
+    match failures.len() {
+        0 | 1 => String::new(),
+        several => format!(" from any of {several} places"),
     }
 }
 

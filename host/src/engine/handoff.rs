@@ -74,6 +74,9 @@ pub struct HandoffModel {
     /// Absolute path, where it has one.
     #[serde(default)]
     pub path: Option<String>,
+    /// Digest of the file, where it is known, for example `sha256:744c…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 impl Handoff {
@@ -96,6 +99,7 @@ impl Handoff {
             model: HandoffModel {
                 id: prepared.model.id.clone(),
                 path: prepared.model.path.clone(),
+                digest: prepared.model.digest.clone(),
             },
             flags: prepared.flags.clone(),
             schema: HANDOFF_SCHEMA,
