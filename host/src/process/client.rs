@@ -121,11 +121,11 @@ impl Keeper {
         cancel: &CancellationToken,
     ) -> Result<Exited, ProcessError> {
         let program = name_of(&spec.program);
-        let running = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(ProcessError::Cancelled { program }),
-            running = self.spawn(spec) => running?,
-        };
+        if cancel.is_cancelled() {
+            return Err(ProcessError::Cancelled { program });
+        }
+        // Not given up half-way: what was asked for may run before the answer is here.
+        let running = self.spawn(spec).await?;
         tokio::select! {
             ended = running.wait() => Ok(ended?.exited),
             () = cancel.cancelled() => {

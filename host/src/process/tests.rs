@@ -157,10 +157,11 @@ async fn cancelling_ends_the_whole_tree_daemons_included() {
 async fn a_daemon_left_behind_by_a_step_ends_with_it() {
     let (_keep, path) = place();
     let script = "setsid sh -c 'echo $$ > daemon; while :; do sleep 1; done' & \
-                  while [ ! -s daemon ]; do sleep 0.01; done; exit 0";
+                  while [ ! -e go ]; do sleep 0.01; done; exit 0";
     let keeper = keeper_at(&path);
     let running = keeper.spawn(shell(&path, script)).await.unwrap();
     let daemon = pid_in(&path.join("daemon")).await;
+    fs::write(path.join("go"), "").unwrap();
     let ended = running.wait().await.unwrap();
     assert_eq!(ended.exited, Exited::Code(0));
     assert!(!daemon.is_alive());
