@@ -13,11 +13,15 @@ use std::{
 use engine_provider_api::{Hint, Step};
 use regex::Regex;
 
-use super::{ActError, Context, fill};
+use super::{
+    ActError, Context, fill,
+    meter::{Meter, Watch},
+};
 use crate::{
     fault::{Detail, hint},
-    narrate::{Narrator, Progress, Unit},
+    narrate::Narrator,
     process::{Child, Exited, Identity, LogFile, Network, Output, Spec},
+    store,
 };
 
 /// Bytes of a log that are kept.
@@ -31,6 +35,9 @@ const TAIL_LINES: usize = 12;
 
 /// Longest end of a log that is searched for those lines.
 const TAIL_BYTES: u64 = 16 << 10;
+
+/// With less space than this a disk counts as full.
+const FULL_BELOW_BYTES: u64 = 64 << 10;
 
 /// `PATH` of commands, after the directories of the tools they use.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -48,17 +55,6 @@ pub(super) struct Job<'a> {
     pub(super) network: Network,
     pub(super) meter: Option<Meter>,
     pub(super) limit: Option<Duration>,
-}
-
-/// How progress is read from a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meter {
-    /// `[12/345]` (Ninja).
-    Counter,
-    /// `[ 12%]` (GNU make under cmake).
-    Percent,
-    /// `12% (345/2900)` (git).
-    Git,
 }
 
 /// A command that ran and failed.
@@ -154,6 +150,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         return Ok(());
     }
     let text = read_log(&log, LOG_LIMIT_BYTES);
+    let disk_full = says_disk_full(&text) || is_disk_full(&log);
     Err(ActError::Command {
         step: step.id.clone(),
         failure: Box::new(CommandFailure {
@@ -164,7 +161,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
             tail: tail(context, &read_log(&log, TAIL_BYTES)),
             log,
             wanted_network: job.network == Network::None && wants_network(&text),
-            disk_full: says_disk_full(&text),
+            disk_full,
         }),
     })
 }
@@ -255,13 +252,18 @@ fn wants_network(log: &str) -> bool {
         Regex::new(
             "(?is)could not resolve|temporary failure in name resolution|name or service not known|\
              network is unreachable|failed to connect|couldn't connect|unable to connect|\
-             connection refused|no route to host|address family not supported|\
+             failed to establish|connection refused|no route to host|address family not supported|\
              socket.{0,120}(permission denied|operation not permitted|not permitted)|\
              (permission denied|operation not permitted).{0,120}socket|getaddrinfo",
         )
         .expect("the pattern is a constant")
     });
     PATTERN.is_match(log)
+}
+
+/// Whether so little is free that the log itself may lack the words.
+fn is_disk_full(path: &Path) -> bool {
+    store::free_bytes(path).is_some_and(|free| free < FULL_BELOW_BYTES)
 }
 
 fn says_disk_full(log: &str) -> bool {
@@ -272,117 +274,9 @@ fn says_disk_full(log: &str) -> bool {
     PATTERN.is_match(log)
 }
 
-/// Reads progress from a growing log.
-pub(super) struct Watch {
-    meter: Meter,
-    task: String,
-    log: PathBuf,
-    offset: u64,
-    last: Option<(u64, u64)>,
-}
-
-impl Watch {
-    fn new(meter: Meter, task: &str, log: &Path) -> Self {
-        Self {
-            meter,
-            task: task.to_owned(),
-            log: log.to_owned(),
-            offset: 0,
-            last: None,
-        }
-    }
-
-    fn look(&mut self, narrator: &Narrator) {
-        let Some(text) = self.news() else { return };
-        if let Some((done, total)) = read_progress(self.meter, &text)
-            && self.last != Some((done, total))
-        {
-            self.last = Some((done, total));
-            narrator.progress(&self.progress(false));
-        }
-    }
-
-    fn finish(&self, narrator: &Narrator) {
-        if self.last.is_some() {
-            narrator.progress(&self.progress(true));
-        }
-    }
-
-    fn progress(&self, finished: bool) -> Progress {
-        let (done, total) = self.last.unwrap_or_default();
-        Progress {
-            task: self.task.clone(),
-            done,
-            total: Some(total),
-            unit: Unit::Items,
-            finished,
-        }
-    }
-
-    /// What was written since the last look; a log that was shortened is read from its end.
-    fn news(&mut self) -> Option<String> {
-        let mut file = File::open(&self.log).ok()?;
-        let length = file.metadata().ok()?.len();
-        if length == self.offset {
-            return None;
-        }
-        let from = if length < self.offset { 0 } else { self.offset };
-        let from = from.max(length.saturating_sub(TAIL_BYTES));
-        file.seek(SeekFrom::Start(from)).ok()?;
-        let mut bytes = Vec::new();
-        file.take(TAIL_BYTES).read_to_end(&mut bytes).ok()?;
-        self.offset = length;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-/// The last progress that a text tells: done and total.
-fn read_progress(meter: Meter, text: &str) -> Option<(u64, u64)> {
-    static COUNTER: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?m)^\[(\d+)/(\d+)\]").expect("a constant"));
-    static PERCENT: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?m)^\[\s*(\d+)%\]").expect("a constant"));
-    static GIT: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\d+% \((\d+)/(\d+)\)").expect("a constant"));
-    let pattern = match meter {
-        Meter::Counter => &COUNTER,
-        Meter::Percent => &PERCENT,
-        Meter::Git => &GIT,
-    };
-    let found = pattern.captures_iter(text).last()?;
-    let done = found[1].parse().ok()?;
-    let total = match meter {
-        Meter::Percent => 100,
-        _ => found[2].parse().ok()?,
-    };
-    (done <= total).then_some((done, total))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn progress_is_read_from_ninja_make_and_git() {
-        let cases = [
-            (
-                Meter::Counter,
-                "[1/20] a\n[3/20] b\nx [9/20]",
-                Some((3, 20)),
-            ),
-            (Meter::Percent, "[  5%] a\n[ 12%] b\n", Some((12, 100))),
-            (
-                Meter::Git,
-                "Receiving objects:  5% (1/20)\rReceiving objects: 10% (2/20), 1 MiB",
-                Some((2, 20)),
-            ),
-            (Meter::Counter, "[21/20] a", None),
-            (Meter::Counter, "nothing", None),
-        ];
-        for (meter, text, expected) in cases {
-            assert_eq!(read_progress(meter, text), expected, "{text}");
-        }
-    }
 
     #[test]
     fn logs_that_want_a_network_or_a_disk_are_recognised() {

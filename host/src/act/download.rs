@@ -159,7 +159,7 @@ async fn fetch(
             Err(source) => match ActError::net(step, source) {
                 error if error.is_cancelled() => return Err(error),
                 error => {
-                    let reason = crate::narrate::chain(&error);
+                    let reason = error.brief();
                     context
                         .narrator
                         .warn(ACTOR, "mirror-failed", &place, reason);

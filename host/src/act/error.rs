@@ -44,7 +44,7 @@ pub enum ActError {
         hints: Vec<Hint>,
     },
     /// Tools are missing and are not installed from here.
-    #[error("{} missing", list(tools))]
+    #[error("{}", missing(tools))]
     MissingTools {
         /// The tools.
         tools: Vec<MissingTool>,
@@ -68,10 +68,10 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// A command took longer than it may.
-    #[error("step `{step}`: `{command}` took longer than {limit_ms} ms")]
+    #[error("step `{step}`: `{command}` took longer than {}", words(*limit_ms))]
     TimedOut {
         /// The step.
         step: String,
@@ -140,7 +140,7 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: NetError,
+        source: Box<NetError>,
     },
     /// Something could not be kept.
     #[error("step `{step}` could not keep its result")]
@@ -149,7 +149,7 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: StoreError,
+        source: Box<StoreError>,
     },
     /// The model could not be staged.
     #[error("step `{step}` could not stage the model")]
@@ -158,7 +158,7 @@ pub enum ActError {
         step: String,
         /// Why.
         #[source]
-        source: ModelError,
+        source: Box<ModelError>,
     },
     /// The step was ended because another one failed, or by the operator.
     #[error("step `{step}` was cancelled")]
@@ -188,14 +188,25 @@ pub struct MirrorFailure {
     pub error: Box<ActError>,
 }
 
-fn list(tools: &[MissingTool]) -> String {
+fn words(limit_ms: u128) -> String {
+    if limit_ms < 10_000 {
+        format!("{limit_ms} ms")
+    } else {
+        format!("{} s", limit_ms / 1000)
+    }
+}
+
+fn missing(tools: &[MissingTool]) -> String {
     let one = |tool: &MissingTool| match &tool.too_old {
         Some((have, need)) => format!("`{}` {need} or newer (here: {have})", tool.name),
         None => format!("`{}`", tool.name),
     };
     let names: Vec<String> = tools.iter().map(one).collect();
-    let verb = if tools.len() == 1 { "is" } else { "are" };
-    format!("{} {verb}", names.join(", "))
+    match names.as_slice() {
+        [] => "missing packages cannot be installed from here".to_owned(),
+        [name] => format!("{name} is missing"),
+        names => format!("{} are missing", names.join(", ")),
+    }
 }
 
 impl ActError {
@@ -204,7 +215,7 @@ impl ActError {
             StoreError::Cancelled { .. } => Self::cancelled(step),
             source => Self::Store {
                 step: step.id.clone(),
-                source,
+                source: Box::new(source),
             },
         }
     }
@@ -214,7 +225,7 @@ impl ActError {
             NetError::Cancelled { .. } => Self::cancelled(step),
             source => Self::Net {
                 step: step.id.clone(),
-                source,
+                source: Box::new(source),
             },
         }
     }
@@ -232,7 +243,7 @@ impl ActError {
             ProcessError::Cancelled { .. } => Self::cancelled(step),
             source => Self::Process {
                 step: step.id.clone(),
-                source,
+                source: Box::new(source),
             },
         }
     }
@@ -240,6 +251,18 @@ impl ActError {
     pub(super) fn cancelled(step: &Step) -> Self {
         Self::Cancelled {
             step: step.id.clone(),
+        }
+    }
+
+    /// The chain of causes in one line, with the last words of a command that failed.
+    pub(super) fn brief(&self) -> String {
+        let chain = crate::narrate::chain(self);
+        match self {
+            Self::Command { failure, .. } => match failure.tail.last() {
+                Some(words) => format!("{chain}: {words}"),
+                None => chain,
+            },
+            _ => chain,
         }
     }
 
@@ -251,10 +274,10 @@ impl ActError {
 
     fn inner(&self) -> Option<&dyn Fault> {
         match self {
-            Self::Net { source, .. } => Some(source),
-            Self::Store { source, .. } => Some(source),
-            Self::Model { source, .. } => Some(source),
-            Self::Process { source, .. } => Some(source),
+            Self::Net { source, .. } => Some(source.as_ref()),
+            Self::Store { source, .. } => Some(source.as_ref()),
+            Self::Model { source, .. } => Some(source.as_ref()),
+            Self::Process { source, .. } => Some(source.as_ref()),
             Self::Digest { source, .. } => Some(source),
             _ => None,
         }
@@ -309,8 +332,7 @@ impl Fault for ActError {
             Self::Mirrors { failures, .. } => failures
                 .iter()
                 .flat_map(|failure| {
-                    let reason = crate::narrate::chain(failure.error.as_ref());
-                    let tried = format!("{}: {reason}", failure.place);
+                    let tried = format!("{}: {}", failure.place, failure.error.brief());
                     std::iter::once(Detail::new("tried", tried)).chain(failure.error.details())
                 })
                 .collect(),

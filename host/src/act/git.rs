@@ -11,8 +11,9 @@ use engine_provider_api::Step;
 
 use super::{
     ActError, Context,
-    command::{self, Job, Meter, PATH},
+    command::{self, Job, PATH},
     fill,
+    meter::Meter,
 };
 use crate::{
     fault::hint,

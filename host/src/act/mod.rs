@@ -24,7 +24,7 @@ mod download;
 mod error;
 mod fill;
 mod git;
-pub(crate) mod install;
+mod meter;
 mod observe;
 mod permit;
 mod require_tools;
@@ -44,6 +44,7 @@ pub use permit::{PlanGate, planned_hosts};
 
 pub(crate) use checkout::is_full_commit;
 pub(crate) use git::{Git, Scheme, scheme_of, shown};
+pub(crate) use require_tools::{Family, is_at_least};
 
 use crate::{
     narrate::Actor,

@@ -11,7 +11,7 @@ use engine_provider_api::{
 
 use super::config::Form;
 use crate::{
-    act::install::{Family, is_at_least},
+    act::{Family, is_at_least},
     fault::{Exit, Fault as _, hint},
     policy::{Policy, Refusal},
 };

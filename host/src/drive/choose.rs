@@ -2,7 +2,7 @@
 
 use engine_provider_api::{Mode, ProviderInfo};
 
-use super::{DriveError, Host, Request};
+use super::{DriveError, Host, Request, vet};
 use crate::{
     config::{
         options,
@@ -101,6 +101,7 @@ impl Host {
         };
         let session = Session::open(&found, request.isolation, &options).await?;
         let info = session.info().await?;
+        vet::info(&info).map_err(|asked| DriveError::overreach(engine, asked))?;
         Ok((found, session, info))
     }
 }

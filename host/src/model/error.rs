@@ -85,7 +85,7 @@ pub enum ModelError {
         record: PathBuf,
         /// Why.
         #[source]
-        source: NetError,
+        source: Box<NetError>,
     },
     /// It could not be fetched.
     #[error("model `{reference}` could not be fetched")]
@@ -94,7 +94,7 @@ pub enum ModelError {
         reference: String,
         /// Why.
         #[source]
-        source: NetError,
+        source: Box<NetError>,
     },
     /// It could not be kept or read.
     #[error("model `{reference}` could not be stored")]
@@ -103,7 +103,7 @@ pub enum ModelError {
         reference: String,
         /// Why.
         #[source]
-        source: StoreError,
+        source: Box<StoreError>,
     },
 }
 
@@ -112,8 +112,8 @@ impl ModelError {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         match self {
-            Self::Net { source, .. } => matches!(source, NetError::Cancelled { .. }),
-            Self::Store { source, .. } => matches!(source, StoreError::Cancelled { .. }),
+            Self::Net { source, .. } => matches!(**source, NetError::Cancelled { .. }),
+            Self::Store { source, .. } => matches!(**source, StoreError::Cancelled { .. }),
             _ => false,
         }
     }

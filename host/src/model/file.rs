@@ -161,7 +161,7 @@ fn check(path: &Path) -> Result<u64, ModelError> {
         },
         _ => ModelError::Store {
             reference: path.display().to_string(),
-            source: StoreError::io("read", path, error),
+            source: Box::new(StoreError::io("read", path, error)),
         },
     })?;
     if metadata.is_dir() {

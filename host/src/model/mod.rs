@@ -158,7 +158,7 @@ impl Request {
     fn failed(&self, source: crate::store::StoreError) -> ModelError {
         ModelError::Store {
             reference: self.reference.to_string(),
-            source,
+            source: Box::new(source),
         }
     }
 }

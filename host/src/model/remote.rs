@@ -165,12 +165,12 @@ fn failure(request: &Request, url: &Url, source: NetError) -> ModelError {
         ModelError::Changed {
             url: net::shown(url),
             record: record_path(request, url),
-            source,
+            source: Box::new(source),
         }
     } else {
         ModelError::Net {
             reference: request.reference.to_string(),
-            source,
+            source: Box::new(source),
         }
     }
 }

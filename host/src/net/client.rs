@@ -71,7 +71,7 @@ impl Net {
             .check(host, from)
             .map_err(|source| NetError::Forbidden {
                 url: shown(url),
-                source,
+                source: Box::new(source),
             })
     }
 

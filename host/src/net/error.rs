@@ -19,7 +19,7 @@ pub enum NetError {
         url: String,
         /// Which setting forbids it.
         #[source]
-        source: Refusal,
+        source: Box<Refusal>,
     },
     /// Not https, and nothing that would make up for it.
     #[error("{url} is not https, and no digest says what should arrive")]

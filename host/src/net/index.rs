@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{Net, NetError, shown, transfer::Page};
+use super::{Net, NetError, page::Page, shown};
 
 /// A project's page is a list of all its files; the largest have tens of thousands.
 const PAGE_LIMIT_BYTES: u64 = 64 << 20;

@@ -17,7 +17,9 @@ mod client;
 mod digest;
 mod error;
 mod index;
+mod page;
 mod partial;
+mod range;
 mod transfer;
 
 use std::sync::Arc;
@@ -27,7 +29,6 @@ pub(crate) use digest::hash_file;
 pub use digest::{Digest, DigestError};
 pub use error::NetError;
 pub use index::{IndexFile, find_sdist};
-pub(crate) use transfer::file_name;
 pub use transfer::{Fetched, Transfer};
 pub use url::Url;
 
@@ -62,6 +63,18 @@ pub fn shown(url: &Url) -> String {
     url.set_query(None);
     url.set_fragment(None);
     url.to_string()
+}
+
+/// The last part of a URL's path, for names; `download` where there is none.
+pub(crate) fn file_name(url: &Url) -> &str {
+    let last = url.path_segments().and_then(|mut parts| parts.next_back());
+    last.filter(|name| !name.is_empty())
+        .map_or("download", |name| {
+            std::path::Path::new(name)
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or("download")
+        })
 }
 
 /// Whether a URL's host is this machine.

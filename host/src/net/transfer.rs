@@ -1,16 +1,10 @@
 //! Fetching a file: resumed, retried, hashed, compared.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use reqwest::{
     Response,
-    header::{
-        ACCEPT, ACCEPT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-        IF_RANGE, RANGE,
-    },
+    header::{ACCEPT_ENCODING, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE},
 };
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -19,6 +13,7 @@ use super::{
     Digest, Net, NetError,
     client::{STALL_TIMEOUT, Trust, connection, status_error},
     partial::{Partial, Validator},
+    range::{content_range, unsatisfied_total},
     shown,
 };
 use crate::{
@@ -27,7 +22,7 @@ use crate::{
 };
 
 /// Failures in a row, none of them bringing a byte, before a transfer gives up.
-const TRIES: u32 = 5;
+pub(super) const TRIES: u32 = 5;
 
 /// Connections for one transfer, however well each goes.
 const CONNECTIONS: u32 = 200;
@@ -68,15 +63,6 @@ pub struct Fetched {
     pub size_bytes: u64,
     /// Bytes that an earlier run had already brought.
     pub resumed_bytes: u64,
-}
-
-/// A small text that was fetched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Where it was in the end, for relative links.
-    pub(super) url: Url,
-    pub(super) content_type: String,
-    pub(super) text: String,
 }
 
 impl Net {
@@ -208,69 +194,9 @@ impl Net {
         }
         Ok(())
     }
-
-    /// Fetches a small text, with the same retries.
-    pub(super) async fn page(
-        &self,
-        url: &Url,
-        accept: &'static str,
-        limit_bytes: u64,
-        cancel: &CancellationToken,
-    ) -> Result<Page, NetError> {
-        let tries = async {
-            let mut failures = 0;
-            loop {
-                match self.page_once(url, accept, limit_bytes).await {
-                    Err(error) if error.is_worth_retrying() && failures + 1 < TRIES => {
-                        failures += 1;
-                        tokio::time::sleep(pause(failures, &error)).await;
-                    }
-                    other => return other,
-                }
-            }
-        };
-        tokio::select! {
-            () = cancel.cancelled() => Err(NetError::Cancelled { url: shown(url) }),
-            result = tries => result,
-        }
-    }
-
-    async fn page_once(
-        &self,
-        url: &Url,
-        accept: &'static str,
-        limit_bytes: u64,
-    ) -> Result<Page, NetError> {
-        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-        let mut response = self.get(url, None, &headers, Trust::Transport).await?;
-        if !response.status().is_success() {
-            return Err(status_error(&response));
-        }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = next_chunk(url, &mut response).await? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() as u64 > limit_bytes {
-                return Err(NetError::TooLarge {
-                    url: shown(url),
-                    limit_bytes,
-                });
-            }
-        }
-        let content_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-            .to_owned();
-        Ok(Page {
-            url: response.url().clone(),
-            content_type,
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-        })
-    }
 }
 
-async fn next_chunk(
+pub(super) async fn next_chunk(
     url: &Url,
     response: &mut Response,
 ) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]> + use<>>, NetError> {
@@ -328,23 +254,6 @@ fn remember(transfer: &Transfer, partial: &Partial, response: &Response) {
     }
 }
 
-/// Start and total of `Content-Range: bytes START-END/TOTAL` (RFC 9110, 14.4).
-fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
-    parse_content_range(response.headers().get(CONTENT_RANGE)?.to_str().ok()?)
-}
-
-fn parse_content_range(text: &str) -> Option<(u64, Option<u64>)> {
-    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
-    let (start, _) = range.split_once('-')?;
-    Some((start.parse().ok()?, total.parse().ok()))
-}
-
-/// Total of `Content-Range: bytes */TOTAL`.
-fn unsatisfied_total(response: &Response) -> Option<u64> {
-    let text = response.headers().get(CONTENT_RANGE)?.to_str().ok()?;
-    text.strip_prefix("bytes */")?.parse().ok()
-}
-
 fn check_total(transfer: &Transfer, total: Option<u64>) -> Result<(), NetError> {
     let url = || shown(&transfer.url);
     match (total, transfer.size_bytes, transfer.limit_bytes) {
@@ -398,7 +307,7 @@ fn keep(transfer: &Transfer, source: StoreError) -> NetError {
     }
 }
 
-fn pause(failures: u32, error: &NetError) -> Duration {
+pub(super) fn pause(failures: u32, error: &NetError) -> Duration {
     if let NetError::Status {
         retry_after: Some(pause),
         ..
@@ -420,30 +329,9 @@ fn progress(transfer: &Transfer, done: u64, total: Option<u64>, finished: bool) 
     }
 }
 
-/// The last part of a URL's path, for names; `download` where there is none.
-pub(crate) fn file_name(url: &Url) -> &str {
-    let last = url.path_segments().and_then(|mut parts| parts.next_back());
-    last.filter(|name| !name.is_empty())
-        .map_or("download", |name| {
-            Path::new(name)
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or("download")
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_are_read_as_the_standard_writes_them() {
-        assert_eq!(parse_content_range("bytes 5-9/10"), Some((5, Some(10))));
-        assert_eq!(parse_content_range("bytes 5-9/*"), Some((5, None)));
-        for bad in ["bytes */10", "5-9/10", "bytes x-9/10", ""] {
-            assert_eq!(parse_content_range(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn pauses_grow_to_a_limit_and_obey_the_server() {

@@ -5,6 +5,7 @@ mod checkout;
 mod dag;
 mod download;
 mod observe;
+mod project;
 mod require_tools;
 
 use std::{

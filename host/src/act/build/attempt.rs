@@ -1,0 +1,228 @@
+//! Ways to build, tried in order.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use engine_provider_api::{Attempt, BuildStep, Command, Progress, Step, When};
+use regex::Regex;
+
+use crate::{
+    act::{
+        ACTOR, ActError, Artifacts, CommandFailure, Context,
+        command::{self, Job, PATH},
+        fill::{self, Values},
+        meter::Meter,
+    },
+    process::{Exited, Network},
+    store::{self, StoreError, Work},
+};
+
+/// Tries one attempt after the other; gives the number of the one that succeeded.
+pub(super) async fn all(
+    context: &Context,
+    step: &Step,
+    act: &BuildStep,
+    inputs: &Artifacts,
+    work: &Work,
+) -> Result<u32, ActError> {
+    let mut failed: Option<Box<CommandFailure>> = None;
+    for (number, attempt) in act.attempts.iter().enumerate() {
+        if let Some(failure) = &failed {
+            if !applies(attempt.when.as_ref(), failure) {
+                continue;
+            }
+            tell_retry(context, act, attempt, failure);
+        }
+        let scratch = work
+            .scratch(context.run_as())
+            .map_err(|source| ActError::store(step, source))?;
+        let values = Values {
+            context,
+            step,
+            inputs,
+            work: Some(&scratch),
+        };
+        match one_attempt(&values, act, attempt, number > 0).await {
+            Ok(()) => {
+                take_outputs(step, act, work, &scratch)?;
+                return Ok(u32::try_from(number).unwrap_or(u32::MAX));
+            }
+            // Another way to build does not help against a full disk.
+            Err(ActError::Command { failure, .. }) if !failure.disk_full => failed = Some(failure),
+            Err(error) => return Err(error),
+        }
+    }
+    let failure = failed.expect("there is an attempt, and it failed");
+    Err(ActError::Command {
+        step: step.id.clone(),
+        failure,
+    })
+}
+
+/// Whether an attempt makes sense after this failure.
+fn applies(when: Option<&When>, failure: &CommandFailure) -> bool {
+    let Some(when) = when else { return true };
+    let exit = match failure.exited {
+        Exited::Code(code) => Some(code),
+        Exited::Signal(_) => None,
+    };
+    let in_log = |pattern: &String| {
+        let log = command::read_log(&failure.log, u64::MAX);
+        Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(&log))
+    };
+    when.exit.is_none_or(|wanted| exit == Some(wanted))
+        && when.command.as_ref().is_none_or(|id| *id == failure.id)
+        && when.log.as_ref().is_none_or(in_log)
+}
+
+fn tell_retry(context: &Context, act: &BuildStep, attempt: &Attempt, failure: &CommandFailure) {
+    let human = format!("{failure}; trying {}", attempt.title);
+    let action = failed_word(act, &failure.id);
+    context.narrator.warn(ACTOR, &action, &failure.id, human);
+}
+
+/// The word for a command that failed.
+pub(in crate::act) fn failed_word(act: &BuildStep, command: &str) -> String {
+    act.attempts
+        .iter()
+        .flat_map(|attempt| &attempt.commands)
+        .find(|other| other.id == command && !other.narration.failed.is_empty())
+        .map_or_else(
+            || "build-failed".to_owned(),
+            |command| command.narration.failed.clone(),
+        )
+}
+
+async fn one_attempt(
+    values: &Values<'_>,
+    act: &BuildStep,
+    attempt: &Attempt,
+    again: bool,
+) -> Result<(), ActError> {
+    for command in &attempt.commands {
+        let job = job(values, act, command)?;
+        let narration = &command.narration;
+        let action = match (again, narration.retry.as_str(), narration.start.as_str()) {
+            (true, word @ "", "") | (false, _, word @ "") => {
+                debug_assert!(word.is_empty(), "the host's own word");
+                "build"
+            }
+            (true, "", word) | (true, word, _) | (false, _, word) => word,
+        };
+        let mut human = format!("running {}", command.id);
+        if again && !attempt.title.is_empty() {
+            human = format!("{human} {}", attempt.title);
+        }
+        values
+            .context
+            .narrator
+            .say(ACTOR, action, &command.id, human);
+        command::run(values.context, job).await?;
+    }
+    Ok(())
+}
+
+/// A command, filled in.
+fn job<'a>(
+    values: &Values<'a>,
+    act: &BuildStep,
+    command: &'a Command,
+) -> Result<Job<'a>, ActError> {
+    let work = values.work.expect("a build has a working directory");
+    let mut env = environment(values, act, work)?;
+    for (name, template) in &command.env {
+        env.insert(name.clone(), values.fill(template)?);
+    }
+    Ok(Job {
+        step: values.step,
+        id: &command.id,
+        program: values.fill(&command.program)?.into(),
+        args: command
+            .args
+            .iter()
+            .map(|template| values.fill(template))
+            .collect::<Result<_, _>>()?,
+        env,
+        directory: match &command.directory {
+            Some(template) => values.fill(template)?.into(),
+            None => work.to_owned(),
+        },
+        identity: values.context.run_as(),
+        network: if act.network.is_empty() {
+            Network::None
+        } else {
+            Network::Host
+        },
+        meter: command.progress.map(|progress| match progress {
+            Progress::Counter => Meter::Counter,
+            Progress::Percent => Meter::Percent,
+        }),
+        limit: None,
+    })
+}
+
+/// What every command of a build sees: what policy passes through, a fixed `PATH` after the
+/// directories of its tools, a language that patterns can be written for, and places to write.
+fn environment(
+    values: &Values<'_>,
+    act: &BuildStep,
+    work: &Path,
+) -> Result<BTreeMap<String, String>, ActError> {
+    let mut path: Vec<PathBuf> = Vec::new();
+    let tools = fill::names(act, "tool")
+        .into_iter()
+        .filter_map(|name| values.context.tools.get(name))
+        .filter_map(|tool| Some(Path::new(&tool.path).parent()?.to_owned()))
+        .chain(PATH.split(':').map(PathBuf::from));
+    for directory in tools {
+        if !path.contains(&directory) {
+            path.push(directory);
+        }
+    }
+    let path: Vec<String> = path
+        .iter()
+        .map(|directory| directory.to_string_lossy().into_owned())
+        .collect();
+    let mut env = values.context.passed_environment();
+    let fixed = [
+        ("PATH", path.join(":")),
+        ("LC_ALL", "C.UTF-8".to_owned()),
+        ("HOME", make_place(values, work, ".home")?),
+        ("TMPDIR", make_place(values, work, ".tmp")?),
+    ];
+    env.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
+    Ok(env)
+}
+
+/// A directory in the working directory, for whoever builds.
+fn make_place(values: &Values<'_>, work: &Path, name: &str) -> Result<String, ActError> {
+    let path = work.join(name);
+    let made = match fs::symlink_metadata(&path) {
+        Ok(_) => Ok(()),
+        Err(_) => store::make_directory(&path).and_then(|()| match values.context.run_as() {
+            Some(user) => store::give_to(&path, user),
+            None => Ok(()),
+        }),
+    };
+    made.map_err(|source| ActError::store(values.step, source))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+fn take_outputs(step: &Step, act: &BuildStep, work: &Work, scratch: &Path) -> Result<(), ActError> {
+    for output in &act.outputs {
+        let output = Path::new(output);
+        match work.take(scratch, output) {
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(ActError::Output {
+                    step: step.id.clone(),
+                    path: output.to_owned(),
+                });
+            }
+            other => other.map_err(|source| ActError::store(step, source))?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Commands that turn inputs into outputs.
+//!
+//! They run as the unprivileged user, without network unless hosts are named, in a directory that
+//! is thrown away; only the outputs are kept.
+//!
+//! | ingredient of the key | why |
+//! |---|---|
+//! | `recipe` | version of how this file runs commands |
+//! | `machine` | architecture and C library that programs are linked for |
+//! | `ID program`, `ID argument`, `ID environment`, `ID directory` | each command of each attempt, before it is filled in; later attempts as `attempt N: ID …`, with `attempt N: condition` |
+//! | `tool NAME` | path and version of each tool used |
+//! | `input STEP` | key, commit or digest of each result used |
+//! | `output` | what is kept |
+//! | `network` | hosts that could be reached |
+//! | `processor` | model features, where the result is tuned to it |
+//! | `label` | what the provider records |
+//!
+//! Not in it: the number of jobs, where the store lies, variables that are passed through.
+
+mod attempt;
+mod key;
+
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, time::Instant};
+
+use engine_provider_api::{Artifact, ArtifactState, BuildStep, Step};
+use serde::{Deserialize, Serialize};
+
+pub(super) use attempt::failed_word;
+use key::ingredients;
+
+use super::{
+    ACTOR, ActError, Artifacts, Context, Expected, Outlook, begin, blocking, fill, publish, why,
+};
+use crate::{
+    net::Url,
+    store::{self, Begin, Entry, Kind, StoreError, Work},
+};
+
+/// What is remembered of a build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Built {
+    /// Number of the attempt that succeeded, from 0.
+    attempt: u32,
+    labels: BTreeMap<String, String>,
+    /// SHA-256 over names, modes and contents.
+    digest: String,
+    size_bytes: u64,
+}
+
+pub(super) fn expected(
+    context: &Context,
+    step: &Step,
+    act: &BuildStep,
+    inputs: &Artifacts,
+) -> Result<Expected, ActError> {
+    let unknown = Artifact {
+        labels: act.labels.clone(),
+        ..Artifact::default()
+    };
+    let Some(ingredients) = ingredients(context, act, inputs) else {
+        return Ok(Expected {
+            artifact: unknown,
+            outlook: Outlook::Build { because: None },
+        });
+    };
+    let key = ingredients.key(Kind::Build);
+    let entry = context
+        .store
+        .find(&key)
+        .map_err(|source| ActError::store(step, source))?;
+    Ok(match entry {
+        Some(entry) => Expected {
+            artifact: artifact(&entry),
+            outlook: Outlook::Cached,
+        },
+        None => Expected {
+            artifact: Artifact {
+                path: Some(context.store.path_of(&key).to_string_lossy().into_owned()),
+                ..unknown
+            },
+            outlook: Outlook::Build {
+                because: why(context, Kind::Build, step, &ingredients),
+            },
+        },
+    })
+}
+
+fn artifact(entry: &Entry) -> Artifact {
+    let built: Option<Built> = serde_json::from_value(entry.manifest.result.clone()).ok();
+    let artifact = Artifact {
+        state: ArtifactState::Obtained,
+        path: Some(entry.path.to_string_lossy().into_owned()),
+        ..Artifact::default()
+    };
+    match built {
+        None => artifact,
+        Some(built) => Artifact {
+            digest: Some(format!("sha256:{}", built.digest)),
+            size_bytes: Some(built.size_bytes),
+            labels: built.labels,
+            attempt: Some(built.attempt),
+            ..artifact
+        },
+    }
+}
+
+pub(super) async fn run(
+    context: &Context,
+    step: &Step,
+    act: &BuildStep,
+    inputs: &Artifacts,
+) -> Result<Artifact, ActError> {
+    let ingredients = ingredients(context, act, inputs).ok_or_else(|| ActError::Plan {
+        reason: format!("`{}` uses a tool or result that is not there", step.id),
+    })?;
+    let because = why(context, Kind::Build, step, &ingredients);
+    let work = match begin(context, Kind::Build, step, ingredients, &step.id).await? {
+        Begin::Hit(entry) => {
+            let human = format!("{} was built before", step.id);
+            context.narrator.say(ACTOR, "cached", &step.id, human);
+            return Ok(artifact(&entry));
+        }
+        Begin::Work(work) => work,
+    };
+    if let Some(reason) = because {
+        let human = format!("rebuild: {reason}");
+        context.narrator.say(ACTOR, "rebuild", &step.id, human);
+    }
+    permit(context, step, act)?;
+    make_caches(context, step, act)?;
+    let start = Instant::now();
+    let attempt = attempt::all(context, step, act, inputs, &work).await?;
+    let entry = keep(step, act, work, attempt).await?;
+    let human = format!("{} is built", step.id);
+    context
+        .narrator
+        .done(ACTOR, "built", &step.id, human, start.elapsed());
+    Ok(artifact(&entry))
+}
+
+fn permit(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActError> {
+    for name in fill::names(act, "tool") {
+        context
+            .policy
+            .allow_tool(name)
+            .map_err(|refusal| ActError::refused(step, refusal))?;
+    }
+    for host in &act.network {
+        let url = Url::parse(&format!("https://{host}/")).map_err(|_| ActError::Plan {
+            reason: format!("`{host}` of `{}` is no host", step.id),
+        })?;
+        context
+            .net
+            .check_host(&url)
+            .map_err(|source| ActError::net(step, source))?;
+    }
+    Ok(())
+}
+
+/// Creates the directories that outlive the build, for whoever builds.
+fn make_caches(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActError> {
+    let make = |name: &str| -> Result<(), StoreError> {
+        let path = context.home.cache(name);
+        store::make_directory(&path)?;
+        let Some(user) = context.run_as() else {
+            return Ok(());
+        };
+        store::ensure_reachable(&path, user)?;
+        let metadata =
+            fs::metadata(&path).map_err(|source| StoreError::io("read", &path, source))?;
+        if metadata.uid() == user.uid {
+            Ok(())
+        } else {
+            store::give_to(&path, user)
+        }
+    };
+    fill::names(act, "cache")
+        .into_iter()
+        .try_for_each(make)
+        .map_err(|source| ActError::store(step, source))
+}
+
+async fn keep(step: &Step, act: &BuildStep, work: Work, attempt: u32) -> Result<Entry, ActError> {
+    let tree = work.tree();
+    let measured = blocking(move || -> Result<_, StoreError> {
+        store::seal(&tree)?;
+        Ok((store::digest_tree(&tree)?, store::size_of_tree(&tree)?))
+    })
+    .await;
+    let (digest, size_bytes) = measured.map_err(|source| ActError::store(step, source))?;
+    let built = Built {
+        attempt,
+        labels: act.labels.clone(),
+        digest,
+        size_bytes,
+    };
+    publish(step, work, built).await
+}

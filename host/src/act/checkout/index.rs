@@ -1,0 +1,100 @@
+//! Git objects out of a source distribution of the Python package index.
+
+use std::path::{Path, PathBuf};
+
+use engine_provider_api::{Mirror, Step};
+
+use crate::{
+    act::{ACTOR, ActError, Context, FLIGHT_LIMIT, blocking, download::refused, unpack},
+    net::{self, Digest, NetError, Transfer},
+    store,
+};
+
+/// Bytes that a source distribution may have.
+const ARCHIVE_LIMIT_BYTES: u64 = 4 << 30;
+
+/// Fetches a source distribution and makes a bare repository of the git objects in it.
+pub(super) async fn fetch(
+    context: &Context,
+    step: &Step,
+    mirror: &Mirror,
+    scratch: &Path,
+) -> Result<PathBuf, ActError> {
+    let Mirror::Index {
+        project,
+        version,
+        sha256,
+        git_directory,
+    } = mirror
+    else {
+        unreachable!("called for index mirrors only");
+    };
+    let index = context
+        .package_index
+        .as_ref()
+        .ok_or_else(|| ActError::Reference {
+            step: step.id.clone(),
+            reason: "this machine names no Python package index".to_owned(),
+            hints: Vec::new(),
+        })?;
+    let digest = Digest::parse(&format!("sha256:{sha256}")).map_err(|source| ActError::Digest {
+        step: step.id.clone(),
+        source,
+    })?;
+    let lock_name = format!("blob-{}", digest.hex());
+    let patience = store::Patience {
+        limit: FLIGHT_LIMIT,
+        cancel: &context.cancel,
+        on_wait: &|_| {},
+    };
+    let lock_path = context.store.lock_path(&lock_name);
+    let _lock = store::lock(&lock_path, &format!("fetching {project}"), patience)
+        .await
+        .map_err(|source| ActError::store(step, source))?;
+    let net_error = |source| ActError::net(step, source);
+    let file = net::find_sdist(&context.net, index, project, version, &context.cancel)
+        .await
+        .map_err(net_error)?;
+    if let Some(claimed) = file.sha256.filter(|claimed| claimed != digest.hex()) {
+        return Err(net_error(NetError::Mismatch {
+            url: net::shown(&file.url),
+            expected: digest,
+            actual: Digest::Sha256(claimed),
+        }));
+    }
+    let transfer = Transfer {
+        url: file.url,
+        named_by: index.host_str().map(str::to_owned),
+        digest: Some(digest.clone()),
+        size_bytes: None,
+        limit_bytes: Some(ARCHIVE_LIMIT_BYTES),
+        partial: context
+            .store
+            .prepare_partial(digest.hex())
+            .map_err(|source| ActError::store(step, source))?,
+        task: "download".to_owned(),
+    };
+    let shown = net::shown(&transfer.url);
+    context
+        .narrator
+        .say(ACTOR, "download", &shown, format!("downloading {shown}"));
+    let fetched = context
+        .net
+        .fetch(&transfer, &context.narrator, &context.cancel)
+        .await
+        .map_err(net_error)?;
+    let repository = scratch.join("mirror.git");
+    let (archive, target, inside) = (fetched.path, repository.clone(), git_directory.clone());
+    let owner = context.run_as();
+    let unpacked = blocking(move || {
+        unpack::git_objects(&archive, &inside, &target)?;
+        if let Some(owner) = owner {
+            store::give_to(&target, owner)?;
+        }
+        // Its objects are all that was wanted of it.
+        Ok(store::remove_tree(&archive)?)
+    })
+    .await;
+    unpacked.map_err(|refusal| refused(step, &shown, refusal))?;
+    Ok(repository)
+}
