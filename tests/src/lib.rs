@@ -3,6 +3,7 @@
 //! Tests drive the program as its users do, from outside: they know what was built and nothing of
 //! its insides.
 
+mod chaos;
 mod fixture;
 mod machine;
 mod process;
@@ -16,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use chaos::kill_rounds;
 pub use fixture::{Repository, fixture_pool};
 pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
 pub use process::{Process, environment_of, processes_below, signal, uid_of};

@@ -7,6 +7,8 @@ use std::{fs, path::Path};
 pub struct Process {
     /// Its id.
     pub pid: u32,
+    /// Its parent's id.
+    pub parent: u32,
     /// Its arguments, joined by spaces.
     pub command: String,
     /// State letter of /proc/PID/stat; `Z` is a zombie.
@@ -44,9 +46,13 @@ fn look(pid: u32, needle: &str) -> Option<Process> {
     let concerned = [&command, &text("environ"), &link("cwd"), &link("exe")]
         .iter()
         .any(|part| part.contains(needle));
-    let state = text("stat").rsplit_once(") ")?.1.chars().next()?;
+    let stat = text("stat");
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
     concerned.then_some(Process {
         pid,
+        parent,
         command,
         state,
     })
