@@ -183,6 +183,9 @@ fn start(directory: &Path, options: &KeeperOptions) -> Result<Arc<Link>, Process
     let child = Command::new(&options.program)
         .arg0("host")
         .args(&options.arguments)
+        // Children get exactly what their specification names; an operator's secrets must not stand
+        // in the environment of a process of their own user.
+        .env_clear()
         .current_dir(directory)
         .stdin(Stdio::from(OwnedFd::from(far)))
         // What the host's own output leads to must not be held open by a keeper that outlives it.

@@ -271,6 +271,18 @@ async fn when_the_keeper_is_killed_everything_ends_and_the_host_is_told() {
 }
 
 #[tokio::test]
+async fn the_keeper_and_its_minders_carry_nothing_of_the_operator_s_environment() {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(shell(&path, "exec sleep 1000")).await.unwrap();
+    let minder = running.process().parent().unwrap();
+    for process in [keeper.process().unwrap(), minder] {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap();
+        assert_eq!(String::from_utf8_lossy(&environment), "");
+    }
+}
+
+#[tokio::test]
 async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go() {
     let (_keep, path) = place();
     let handoff = path.join("handoff.json");
