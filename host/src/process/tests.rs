@@ -264,8 +264,23 @@ async fn when_the_keeper_is_killed_everything_ends_and_the_host_is_told() {
     );
     gone(running.process()).await;
     gone(daemon).await;
-    let again = keeper.spawn(shell(&path, "true")).await.unwrap_err();
-    assert!(matches!(again, ProcessError::KeeperGone { .. }), "{again}");
+    // The next command gets another one.
+    let none = CancellationToken::new();
+    let again = keeper.run(shell(&path, "true"), &none).await.unwrap();
+    assert!(again.success());
+    assert_ne!(keeper.process().unwrap(), process);
+}
+
+#[tokio::test]
+async fn the_keeper_and_its_minders_carry_nothing_of_the_operator_s_environment() {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(shell(&path, "exec sleep 1000")).await.unwrap();
+    let minder = running.process().parent().unwrap();
+    for process in [keeper.process().unwrap(), minder] {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap();
+        assert_eq!(String::from_utf8_lossy(&environment), "");
+    }
 }
 
 #[tokio::test]
