@@ -21,6 +21,7 @@ use crate::{
     fault::{Detail, hint},
     narrate::Narrator,
     process::{Child, Exited, Identity, LogFile, Network, Output, Spec},
+    store,
 };
 
 /// Bytes of a log that are kept.
@@ -34,6 +35,9 @@ const TAIL_LINES: usize = 12;
 
 /// Longest end of a log that is searched for those lines.
 const TAIL_BYTES: u64 = 16 << 10;
+
+/// With less space than this a disk counts as full.
+const FULL_BELOW_BYTES: u64 = 64 << 10;
 
 /// `PATH` of commands, after the directories of the tools they use.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -141,6 +145,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         return Ok(());
     }
     let text = read_log(&log, LOG_LIMIT_BYTES);
+    let disk_full = says_disk_full(&text) || is_disk_full(&log);
     Err(ActError::Command {
         step: step.id.clone(),
         failure: Box::new(CommandFailure {
@@ -151,7 +156,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
             tail: tail(context, &read_log(&log, TAIL_BYTES)),
             log,
             wanted_network: job.network == Network::None && wants_network(&text),
-            disk_full: says_disk_full(&text),
+            disk_full,
         }),
     })
 }
@@ -242,13 +247,18 @@ fn wants_network(log: &str) -> bool {
         Regex::new(
             "(?is)could not resolve|temporary failure in name resolution|name or service not known|\
              network is unreachable|failed to connect|couldn't connect|unable to connect|\
-             connection refused|no route to host|address family not supported|\
+             failed to establish|connection refused|no route to host|address family not supported|\
              socket.{0,120}(permission denied|operation not permitted|not permitted)|\
              (permission denied|operation not permitted).{0,120}socket|getaddrinfo",
         )
         .expect("the pattern is a constant")
     });
     PATTERN.is_match(log)
+}
+
+/// Whether so little is free that the log itself may lack the words.
+fn is_disk_full(path: &Path) -> bool {
+    store::free_bytes(path).is_some_and(|free| free < FULL_BELOW_BYTES)
 }
 
 fn says_disk_full(log: &str) -> bool {

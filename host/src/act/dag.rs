@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use engine_provider_api::{Act, Artifact, Plan, Step};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::{ACTOR, ActError, Artifacts, Context, build, check, run};
+use super::{ACTOR, ActError, Artifacts, Context, blocking, build, check, run};
 
 /// Carries a plan out; gives the result of every step.
 ///
@@ -17,6 +17,9 @@ pub async fn run_all(context: &Context, plan: &Plan) -> Result<Artifacts, ActErr
         cancel: context.cancel.child_token(),
         ..context.clone()
     };
+    let store = context.store.clone();
+    // What cannot be swept is in nobody's way; whoever needs the place says so.
+    let _ = blocking(move || store.sweep()).await;
     let mut waiting: BTreeSet<usize> = (0..plan.steps.len()).collect();
     let mut done: BTreeSet<usize> = BTreeSet::new();
     let mut artifacts = Artifacts::new();

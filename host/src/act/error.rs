@@ -44,7 +44,7 @@ pub enum ActError {
         hints: Vec<Hint>,
     },
     /// Tools are missing and are not installed from here.
-    #[error("{} missing", list(tools))]
+    #[error("{}", missing(tools))]
     MissingTools {
         /// The tools.
         tools: Vec<MissingTool>,
@@ -71,7 +71,7 @@ pub enum ActError {
         source: Box<ProcessError>,
     },
     /// A command took longer than it may.
-    #[error("step `{step}`: `{command}` took longer than {limit_ms} ms")]
+    #[error("step `{step}`: `{command}` took longer than {}", words(*limit_ms))]
     TimedOut {
         /// The step.
         step: String,
@@ -188,14 +188,25 @@ pub struct MirrorFailure {
     pub error: Box<ActError>,
 }
 
-fn list(tools: &[MissingTool]) -> String {
+fn words(limit_ms: u128) -> String {
+    if limit_ms < 10_000 {
+        format!("{limit_ms} ms")
+    } else {
+        format!("{} s", limit_ms / 1000)
+    }
+}
+
+fn missing(tools: &[MissingTool]) -> String {
     let one = |tool: &MissingTool| match &tool.too_old {
         Some((have, need)) => format!("`{}` {need} or newer (here: {have})", tool.name),
         None => format!("`{}`", tool.name),
     };
     let names: Vec<String> = tools.iter().map(one).collect();
-    let verb = if tools.len() == 1 { "is" } else { "are" };
-    format!("{} {verb}", names.join(", "))
+    match names.as_slice() {
+        [] => "missing packages cannot be installed from here".to_owned(),
+        [name] => format!("{name} is missing"),
+        names => format!("{} are missing", names.join(", ")),
+    }
 }
 
 impl ActError {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, document, lock,
-    read_document, tree, try_lock, write_document,
+    read_document, rubbish, tree, write_document,
 };
 use crate::process::Identity;
 
@@ -28,6 +28,8 @@ pub struct Manifest {
     pub ingredients: Ingredients,
     /// When it was finished.
     pub created: Timestamp,
+    /// Whether it has content beside this manifest.
+    pub has_tree: bool,
     /// What its maker wants to know again.
     pub result: serde_json::Value,
 }
@@ -112,6 +114,8 @@ impl Store {
             };
         Ok(manifest
             .filter(|manifest| manifest.key == *key)
+            // Somebody may have deleted the content by hand.
+            .filter(|manifest| !manifest.has_tree || self.path_of(key).exists())
             .map(|manifest| Entry {
                 path: self.path_of(key),
                 manifest,
@@ -165,7 +169,7 @@ impl Store {
         }
         let temporary = self.root.join("tmp").join(key.slug());
         // With the lock held nobody else works here: what lies about is from a crash.
-        tree::remove_tree(&temporary)?;
+        rubbish::remove(&temporary).await?;
         tree::remove_tree(&self.directory_of(&key))?;
         tree::make_directory(&temporary)?;
         let work = Work {
@@ -179,24 +183,6 @@ impl Store {
         };
         tree::make_directory(&work.tree())?;
         Ok(Begin::Work(work))
-    }
-
-    /// Removes what crashed runs left in `tmp/`; what somebody works on is left alone. Gives the
-    /// number of directories removed.
-    pub fn sweep(&self) -> Result<usize, StoreError> {
-        let Ok(directory) = fs::read_dir(self.root.join("tmp")) else {
-            return Ok(0);
-        };
-        let mut removed = 0;
-        for entry in directory.flatten() {
-            let slug = entry.file_name().to_string_lossy().into_owned();
-            let Ok(Some(_lock)) = try_lock(&self.lock_path(&slug), "sweep") else {
-                continue;
-            };
-            tree::remove_tree(&entry.path())?;
-            removed += 1;
-        }
-        Ok(removed)
     }
 }
 
@@ -256,17 +242,21 @@ impl Work {
     pub fn publish(mut self, result: serde_json::Value) -> Result<Entry, StoreError> {
         tree::remove_tree(&self.temporary.join("work"))?;
         let content = self.tree();
-        if fs::read_dir(&content).is_ok_and(|mut entries| entries.next().is_none()) {
-            tree::remove_tree(&content)?;
-        } else {
+        let mut entries =
+            fs::read_dir(&content).map_err(|source| StoreError::io("read", &content, source))?;
+        let has_tree = entries.next().is_some();
+        if has_tree {
             tree::seal(&content)?;
             tree::sync_tree(&content)?;
+        } else {
+            tree::remove_tree(&content)?;
         }
         let manifest = Manifest {
             key: self.key.clone(),
             name: std::mem::take(&mut self.name),
             ingredients: std::mem::take(&mut self.ingredients),
             created: Timestamp::now(),
+            has_tree,
             result,
         };
         write_document(&self.temporary.join(MANIFEST), SCHEMA, 0o444, &manifest)?;

@@ -29,6 +29,7 @@ mod entry;
 mod error;
 mod key;
 mod lock;
+mod rubbish;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub use blob::{Blob, FileIdentity};
 pub use document::{read_document, write_document, write_file};
 pub use entry::{Begin, Entry, Manifest, Miss, Work};
 pub use error::StoreError;
-pub(crate) use error::{ensure_space, human_bytes};
+pub(crate) use error::{ensure_space, free_bytes, human_bytes};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};

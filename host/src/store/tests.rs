@@ -112,6 +112,47 @@ async fn a_result_without_manifest_is_rubbish_and_is_made_again() {
     assert!(matches!(begin(&store, "a").await, Begin::Hit(_)));
 }
 
+#[tokio::test]
+async fn content_that_somebody_deleted_is_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    let store = store(home.path());
+    let made = work(&store, "a").await;
+    fs::write(made.tree().join("f"), "x").unwrap();
+    let entry = made.publish(json!(null)).unwrap();
+    fs::remove_dir_all(&entry.path).unwrap();
+    assert_eq!(store.find(&entry.manifest.key).unwrap(), None);
+    work(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_directory_is_used_again_only_when_nobody_works_in_it_any_more() {
+    let home = tempfile::tempdir().unwrap();
+    let store = store(home.path());
+    let key = made_of("a").key(Kind::Build);
+    let left = store.root().join("tmp").join(key.slug()).join("work");
+    fs::create_dir_all(&left).unwrap();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command of a killed host is played by a real process"
+    )]
+    let mut straggler = std::process::Command::new("sleep")
+        .arg("600")
+        .current_dir(&left)
+        .spawn()
+        .unwrap();
+    assert_eq!(store.sweep().unwrap(), 0);
+    let mut again = std::pin::pin!(work(&store, "a"));
+    tokio::select! {
+        biased;
+        _ = &mut again => panic!("it was not waited for"),
+        () = tokio::task::yield_now() => {}
+    }
+    straggler.kill().unwrap();
+    straggler.wait().unwrap();
+    again.await;
+    assert!(!left.exists());
+}
+
 #[test]
 fn a_blob_is_hashed_again_only_when_it_looks_different() {
     let home = tempfile::tempdir().unwrap();

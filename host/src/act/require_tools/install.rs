@@ -9,7 +9,7 @@ use std::{
 
 use engine_provider_api::Step;
 
-use super::{INSTALL_LIMIT, Packages, family, is_root, manager::Family, paste_hint};
+use super::{INSTALL_LIMIT, Packages, family, manager::Family, paste_hint};
 use crate::{
     act::{
         ACTOR, ActError, CommandFailure, Context,
@@ -29,14 +29,22 @@ const AUR_HELPERS: [&str; 2] = ["paru", "yay"];
 /// Name of the log of an installation.
 const LOG: &str = "install-packages";
 
+/// What this process may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rights {
+    Root,
+    User,
+}
+
 /// Installs packages; the lists of packages are fetched only where that fails without.
 pub(super) async fn install(
     context: &Context,
     step: &Step,
     packages: &Packages,
+    rights: Rights,
 ) -> Result<(), ActError> {
     if !packages.aur.is_empty() {
-        install_from_aur(context, step, packages).await?;
+        install_from_aur(context, step, packages, rights).await?;
     }
     if packages.distribution.is_empty() {
         return Ok(());
@@ -48,7 +56,7 @@ pub(super) async fn install(
     };
     let program = family.program(Path::new(&manager.path));
     let names: Vec<String> = packages.distribution.iter().cloned().collect();
-    let runner = Runner::choose(context, packages).await?;
+    let runner = Runner::choose(context, packages, rights).await?;
     let arguments = family.install(&names);
     let failed = match runner.run(context, step, &program, arguments.clone()).await {
         Ok(()) => return Ok(()),
@@ -77,8 +85,12 @@ enum Runner {
 }
 
 impl Runner {
-    async fn choose(context: &Context, packages: &Packages) -> Result<Self, ActError> {
-        if is_root() {
+    async fn choose(
+        context: &Context,
+        packages: &Packages,
+        rights: Rights,
+    ) -> Result<Self, ActError> {
+        if rights == Rights::Root {
             return Ok(Self::Root);
         }
         let refused = |why: &str| ActError::MissingTools {
@@ -265,6 +277,7 @@ async fn install_from_aur(
     context: &Context,
     step: &Step,
     packages: &Packages,
+    rights: Rights,
 ) -> Result<(), ActError> {
     let names: Vec<String> = packages.aur.iter().cloned().collect();
     let refused = |why: &str| ActError::MissingTools {
@@ -272,7 +285,7 @@ async fn install_from_aur(
         why: why.to_owned(),
         hints: vec![paste_hint(context, packages)],
     };
-    if is_root() {
+    if rights == Rights::Root {
         return Err(refused(
             "packages of the Arch User Repository are never built as root",
         ));
@@ -298,4 +311,100 @@ fn find(context: &Context, program: &str) -> Option<PathBuf> {
         .chain(usual)
         .map(|directory| directory.join(program))
         .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
+
+    use engine_provider_api::PackageManager;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        act::tests::{Bench, bench, plan},
+        config::environment::Environment,
+        fault::Fault as _,
+    };
+
+    /// A bench whose `PATH` has a `sudo` that does this.
+    fn with_sudo(script: &str) -> Bench {
+        let mut bench = bench(&[]);
+        let home = bench.home.path();
+        let calls = home.join("calls");
+        let sudo = format!("#!/bin/sh\necho \"$*\" >> {}\n{script}\n", calls.display());
+        fs::write(home.join("sudo"), sudo).unwrap();
+        fs::set_permissions(home.join("sudo"), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = home.to_string_lossy().into_owned();
+        bench.context.environment = Arc::new(Environment::from_pairs([("PATH", path)]));
+        Arc::make_mut(&mut bench.context.facts).package_manager = Some(PackageManager {
+            family: "apt".to_owned(),
+            path: "/usr/bin/apt".to_owned(),
+        });
+        bench
+    }
+
+    async fn install_toy(bench: &Bench) -> (Result<(), ActError>, String) {
+        let plan = plan(json!([{"id": "tools", "kind": "require-tools", "tools": []}]));
+        let packages = Packages {
+            distribution: ["toy-tools".to_owned()].into(),
+            ..Packages::default()
+        };
+        let result = install(&bench.context, &plan.steps[0], &packages, Rights::User).await;
+        let calls = fs::read_to_string(bench.home.path().join("calls")).unwrap_or_default();
+        (result, calls)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn sudo_is_asked_whether_it_works_silently_and_then_used_for_the_installation_alone() {
+        let bench = with_sudo("exit 0");
+        let (result, calls) = install_toy(&bench).await;
+        result.unwrap();
+        let lines: Vec<&str> = calls.lines().collect();
+        assert_eq!(lines[0], "-n true");
+        assert!(
+            lines[1].starts_with("-n -- /usr/bin/env DEBIAN_FRONTEND=noninteractive"),
+            "{calls}"
+        );
+        assert!(
+            lines[1].ends_with(
+                "/usr/bin/apt-get -y --no-install-recommends -o \
+                DPkg::Lock::Timeout=300 install -- toy-tools"
+            ),
+            "{calls}"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_failed_installation_shows_the_command_and_what_it_said() {
+        let bench =
+            with_sudo("[ \"$*\" = '-n true' ] || { echo 'E: broken packages' >&2; exit 100; }");
+        let (result, _) = install_toy(&bench).await;
+        let error = result.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "step `tools`: `install-packages` ended with exit code 100"
+        );
+        let ActError::Command { failure, .. } = error else {
+            panic!("another error");
+        };
+        assert_eq!(failure.tail, ["E: broken packages"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn without_a_password_or_a_terminal_the_command_is_named() {
+        use std::io::IsTerminal as _;
+        if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+            // A person would be asked.
+            return;
+        }
+        let bench = with_sudo("exit 1");
+        let (result, calls) = install_toy(&bench).await;
+        assert_eq!(calls, "-n true\n", "nothing was installed");
+        let command = result.unwrap_err().hints()[0].command.clone().unwrap();
+        assert!(
+            command.ends_with("apt-get install -y toy-tools"),
+            "{command}"
+        );
+    }
 }

@@ -23,7 +23,7 @@ use crate::{
     policy::NetworkPolicy,
     store::{self, Patience},
 };
-use install::install;
+use install::{Rights, install};
 use manager::is_package_name;
 pub(crate) use manager::{Family, is_at_least};
 
@@ -208,7 +208,12 @@ async fn install_missing(
     let human = format!("installing {names}, which later steps need");
     context.narrator.say(ACTOR, "install", &names, human);
     let start = Instant::now();
-    install(context, step, &packages).await?;
+    let rights = if is_root() {
+        Rights::Root
+    } else {
+        Rights::User
+    };
+    install(context, step, &packages, rights).await?;
     let human = format!("installed {names}");
     context
         .narrator
