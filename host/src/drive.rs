@@ -9,6 +9,7 @@ mod obtain;
 mod plan;
 mod request;
 mod start;
+mod vet;
 mod view;
 
 pub use choose::Chosen;

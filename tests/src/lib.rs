@@ -96,12 +96,13 @@ fn http(url: &str, method: &str, body: &str) -> std::io::Result<(u16, String)> {
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    write!(
-        stream,
+    // In one piece: a server that reads once has all of it.
+    let request = format!(
         "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
-    )?;
+    );
+    stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
     stream.read_to_end(&mut text)?;
     let text = String::from_utf8_lossy(&text);

@@ -32,8 +32,10 @@ impl Built {
     ///
     /// When cargo fails.
     pub fn debug() -> &'static Self {
-        static BUILT: OnceLock<Built> = OnceLock::new();
-        BUILT.get_or_init(|| Self::build(&["build", "--workspace", "--quiet"], "debug"))
+        static BUILT: OnceLock<Option<Built>> = OnceLock::new();
+        let built =
+            BUILT.get_or_init(|| Self::build(&["build", "--workspace", "--quiet"], "debug"));
+        built.as_ref().expect("what is tested is built")
     }
 
     /// What `cargo run --release` builds: the program and the providers that ship with it.
@@ -42,23 +44,28 @@ impl Built {
     ///
     /// When cargo fails.
     pub fn release() -> &'static Self {
-        static BUILT: OnceLock<Built> = OnceLock::new();
-        BUILT.get_or_init(|| Self::build(&["build", "--release", "--quiet"], "release"))
+        static BUILT: OnceLock<Option<Built>> = OnceLock::new();
+        let built =
+            BUILT.get_or_init(|| Self::build(&["build", "--release", "--quiet"], "release"));
+        built.as_ref().expect("what is tested is built")
     }
 
-    fn build(arguments: &[&str], profile: &str) -> Self {
+    /// `None` when cargo fails: that is told once, not by every test.
+    fn build(arguments: &[&str], profile: &str) -> Option<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let status = Command::new(env!("CARGO"))
             .current_dir(&root)
             .args(arguments)
             .status()
             .expect("cargo runs the tests, so it is there");
-        assert!(status.success(), "cargo {arguments:?} failed");
+        if !status.success() {
+            return None;
+        }
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        Self {
+        Some(Self {
             directory: fs::canonicalize(target.join(profile)).unwrap(),
-        }
+        })
     }
 
     /// The program.

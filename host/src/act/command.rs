@@ -89,7 +89,12 @@ impl CommandFailure {
         let log = crate::process::quote(&self.log.to_string_lossy());
         let read = hint("read the whole log", Some(&format!("less {log}")));
         if self.disk_full {
-            let command = format!("df -h {}", self.directory.display());
+            // The directory itself was work in progress and is gone by now.
+            let mut places = self.directory.ancestors();
+            let place = places
+                .find(|place| place.exists())
+                .unwrap_or(&self.directory);
+            let command = format!("df -h {}", crate::process::quote(&place.to_string_lossy()));
             let text = "free some space, or put the host's home on another disk with HOST_HOME";
             return vec![hint(text, Some(&command)), read];
         }

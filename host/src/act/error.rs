@@ -91,7 +91,7 @@ pub enum ActError {
         hints: Vec<Hint>,
     },
     /// No mirror had what was wanted.
-    #[error("{what} could not be obtained from any of {} places", failures.len())]
+    #[error("{what} could not be obtained{}", places(failures))]
     Mirrors {
         /// What was wanted.
         what: String,
@@ -359,6 +359,14 @@ impl Fault for ActError {
             Self::Output { .. } => "missing-output",
             _ => "cancelled",
         }
+    }
+}
+
+/// Where it was looked for, unless that was one place, which the details name.
+fn places(failures: &[MirrorFailure]) -> String {
+    match failures.len() {
+        0 | 1 => String::new(),
+        several => format!(" from any of {several} places"),
     }
 }
 

@@ -12,7 +12,7 @@ fn stage(context: &Context) -> Stage {
         narrator: context.narrator.clone(),
         cancel: context.cancel.clone(),
         base: context.base.clone(),
-        run_as: context.run_as(),
+        run_as: context.policy.engine_identity(),
     }
 }
 

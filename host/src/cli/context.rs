@@ -140,6 +140,7 @@ impl Context {
                 ..overlay(&job.policy)
             },
             handoff_dir: job.handoff_dir.clone(),
+            correlation_id: job.correlation_id.clone(),
             ..host_request(&job.host)
         }
     }

@@ -11,8 +11,9 @@ use crate::{
 
 pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
     let request = context.request(arguments);
-    let chosen = context.host.choose(&request).await?;
-    let planned = context.host.plan(chosen, &request).await?;
+    let host = &context.host;
+    let chosen = host.choose(&request).await?;
+    let planned = host.plan(chosen, &request).await?;
     let view = planned.view();
     if context.output.json {
         let value = serde_json::to_value(&view).expect("a view is plain data");

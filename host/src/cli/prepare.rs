@@ -9,9 +9,10 @@ use crate::{
 pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
     let received = signals::cancel_on_signal(context.host.cancel.clone());
     let request = context.request(arguments);
-    let chosen = context.host.choose(&request).await?;
-    let planned = context.host.plan(chosen, &request).await?;
-    let obtained = match context.host.obtain(planned, &request).await {
+    let host = &context.host;
+    let chosen = host.choose(&request).await?;
+    let planned = host.plan(chosen, &request).await?;
+    let obtained = match host.obtain(planned, &request).await {
         Ok(obtained) => obtained,
         Err(failure) => return received.or(failure),
     };

@@ -2,7 +2,7 @@
 
 use engine_provider_api::{Mode, ProviderInfo};
 
-use super::{DriveError, Host, Request};
+use super::{DriveError, Host, Request, vet};
 use crate::{
     config::{
         options,
@@ -58,6 +58,7 @@ impl Host {
             context.pool_id = Some(wanted.pool.id.clone());
             context.engine = Some(wanted.pool.engine.clone());
             context.policy_label = Some(policy.label.clone());
+            context.correlation_id.clone_from(&request.correlation_id);
         });
         // Written into the file in spite of the notice: it need not be told as well.
         for (name, value) in &wanted.pool.provisioning.env {
@@ -100,6 +101,7 @@ impl Host {
         };
         let session = Session::open(&found, request.isolation, &options).await?;
         let info = session.info().await?;
+        vet::info(&info).map_err(|asked| DriveError::overreach(engine, asked))?;
         Ok((found, session, info))
     }
 }

@@ -2,6 +2,7 @@
 
 use engine_provider_api::Mode;
 
+use super::vet::Overreach;
 use crate::{
     config::{problem::Problem, select::Wanted},
     fault::{Detail, Exit, Fault, Hint, hint},
@@ -37,6 +38,16 @@ pub enum DriveError {
         /// Where the value stands, rendered.
         place: Option<String>,
     },
+    /// The provider asked for something that is not its to ask for.
+    #[error("provider `{provider}` asked for {what}: {why}")]
+    Overreach {
+        /// The provider.
+        provider: String,
+        /// What it asked for.
+        what: String,
+        /// Why it does not get it.
+        why: &'static str,
+    },
     /// Facts of another machine were given to something that acts on this one.
     #[error("`--facts` is for planning: nothing can be done here for the machine it describes")]
     ForeignFacts,
@@ -58,6 +69,15 @@ impl DriveError {
         Self::Options {
             pool: wanted.pool.id.clone(),
             problems: problems.into_iter().map(render).collect(),
+        }
+    }
+
+    /// What a provider asked for and does not get.
+    pub(super) fn overreach(provider: &str, overreach: Overreach) -> Self {
+        Self::Overreach {
+            provider: provider.to_owned(),
+            what: overreach.what,
+            why: overreach.why,
         }
     }
 
@@ -88,6 +108,7 @@ impl Fault for DriveError {
         match self {
             Self::Options { .. } | Self::Mode { .. } => Exit::Config,
             Self::Refused { fault, .. } => fault.exit(),
+            Self::Overreach { .. } => Exit::Provider,
             Self::ForeignFacts => Exit::Usage,
             Self::Cancelled => Exit::Interrupted,
         }
@@ -101,6 +122,10 @@ impl Fault for DriveError {
             }
             Self::Refused { fault, .. } => fault.hints(),
             Self::ForeignFacts => vec![hint("use it with `plan`, or leave `--facts` out", None)],
+            Self::Overreach { .. } => vec![hint(
+                "use a provider from somebody you trust, and tell its author",
+                Some("{host} provider list"),
+            )],
             Self::Options { .. } | Self::Cancelled => Vec::new(),
         }
     }
@@ -125,6 +150,7 @@ impl Fault for DriveError {
             Self::Options { .. } => "options-invalid",
             Self::Mode { .. } => "mode-unsupported",
             Self::Refused { fault, .. } => fault.kind(),
+            Self::Overreach { .. } => "provider-overreach",
             Self::ForeignFacts => "facts-foreign",
             Self::Cancelled => "cancelled",
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, PreparedEngine};
 
-use super::{Chosen, DriveError, Host, Request};
+use super::{Chosen, DriveError, Host, Request, vet};
 use crate::{
     act::{self, Artifacts, Expected, FindTool, Toolbox},
     facts::{self, Collected, Collector, PackageIndex},
@@ -61,6 +61,8 @@ impl Host {
             .plan(&asked)
             .await
             .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
+        vet::plan(&plan, &chosen.wanted.pool)
+            .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
         let context = self.act_context(&chosen, &facts, package_index, &plan);
         let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
@@ -171,7 +173,10 @@ pub(super) async fn prepare(
         artifacts,
     };
     let prepared = chosen.session.prepare(&asked).await;
-    Ok(prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?)
+    let engine = prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
+    vet::prepared(&engine, &chosen.wanted.pool)
+        .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
+    Ok(engine)
 }
 
 /// Turns branches and tags into commits, so that the plan shows what would be built. A plan can be

@@ -59,4 +59,6 @@ pub struct Request {
     pub facts: Option<PathBuf>,
     /// Directory for handoff files.
     pub handoff_dir: PathBuf,
+    /// Passed through to every event.
+    pub correlation_id: Option<String>,
 }

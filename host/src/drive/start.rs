@@ -31,7 +31,7 @@ impl Host {
             replica,
             home: &self.home,
             handoff_directory,
-            identity: policy.run_as.value,
+            identity: policy.engine_identity(),
             environment: &environment,
             secrets: &|name| self.environment.get(name).map(str::to_owned),
             address: None,

@@ -74,6 +74,9 @@ pub struct HandoffModel {
     /// Absolute path, where it has one.
     #[serde(default)]
     pub path: Option<String>,
+    /// Digest of the file, where it is known, for example `sha256:744c…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 impl Handoff {
@@ -96,6 +99,7 @@ impl Handoff {
             model: HandoffModel {
                 id: prepared.model.id.clone(),
                 path: prepared.model.path.clone(),
+                digest: prepared.model.digest.clone(),
             },
             flags: prepared.flags.clone(),
             schema: HANDOFF_SCHEMA,
@@ -139,8 +143,8 @@ pub(super) fn write(path: &Path, handoff: &Handoff) -> Result<(), EngineError> {
 
 fn replace(directory: &OwnedFd, path: &Path, text: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let beside = format!(".{}.{}", name.to_string_lossy(), std::process::id());
-    // One that a killed process of the same number has left.
+    // One name, so that what a killed host has left does not stay for ever; readers look at `*.json`.
+    let beside = format!(".{}.partial", name.to_string_lossy());
     let _ = rustix::fs::unlinkat(directory, &beside, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Bits::from_raw_mode(0o640);

@@ -7,6 +7,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -122,14 +123,14 @@ impl Instance {
         let failed = |source| StoreError::io("write", &path, source);
         let mut value = serde_json::to_value(self).expect("a record is plain data");
         value["schema"] = SCHEMA.into();
-        let file = tempfile::Builder::new()
-            .prefix(".write-")
-            .tempfile_in(directory(home))
-            .map_err(failed)?;
-        serde_json::to_writer_pretty(file.as_file(), &value)
-            .map_err(|error| failed(error.into()))?;
-        file.persist(&path).map_err(|error| failed(error.error))?;
-        Ok(())
+        // One name: what a killed host has left here is overwritten by the next one.
+        let beside = path.with_extension("partial");
+        let mut text = serde_json::to_vec_pretty(&value).expect("a record is plain data");
+        text.push(b'\n');
+        fs::write(&beside, text)
+            .and_then(|()| fs::set_permissions(&beside, fs::Permissions::from_mode(0o640)))
+            .and_then(|()| fs::rename(&beside, &path))
+            .map_err(failed)
     }
 
     /// Removes what a dead engine has left: its handoff, where it is this engine's, and its record.
@@ -143,7 +144,9 @@ impl Instance {
         if is_its_own {
             let _ = fs::remove_file(&self.handoff);
         }
-        let _ = fs::remove_file(self.record(home));
+        let record = self.record(home);
+        let _ = fs::remove_file(record.with_extension("partial"));
+        let _ = fs::remove_file(record);
     }
 }
 
@@ -306,7 +309,7 @@ mod tests {
         let here = root.path().join("engines");
         let own = instance(root.path(), ProcessIdentity::of_this_process());
         own.save(&home).unwrap();
-        assert_eq!(instances(&home).unwrap(), [own.clone()]);
+        assert_eq!(instances(&home).unwrap(), std::slice::from_ref(&own));
         assert_eq!(find_running(&home, &here, "chat", "r0").unwrap(), Some(own));
         let elsewhere = root.path().join("other");
         assert_eq!(find_running(&home, &elsewhere, "chat", "r0").unwrap(), None);

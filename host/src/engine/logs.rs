@@ -30,8 +30,8 @@ pub(super) fn begin(
     fs::create_dir_all(&directory)
         .map_err(|source| StoreError::io("create", &directory, source))?;
     let name = format!("engine-{}.log", now.strftime("%Y%m%dT%H%M%S%.6fZ"));
-    point_latest(&directory, &name)
-        .map_err(|source| StoreError::io("name the latest log in", &directory, source))?;
+    // For people; this program goes by the names of the logs themselves.
+    let _ = point_latest(&directory, &name);
     prune(&directory);
     Ok(directory.join(name))
 }
@@ -39,9 +39,7 @@ pub(super) fn begin(
 /// The newest log of a pool's replica, if there is one.
 #[must_use]
 pub fn log_path(home: &Home, pool: &str, replica: &str) -> Option<PathBuf> {
-    let directory = directory(home, pool, replica);
-    let path = directory.join(fs::read_link(directory.join(LATEST)).ok()?);
-    path.is_file().then_some(path)
+    engine_logs(&directory(home, pool, replica)).pop()
 }
 
 /// Names `<pool>-<replica>` that have a log, the most recently started first.
@@ -53,10 +51,7 @@ pub fn logged(home: &Home) -> Vec<(String, PathBuf)> {
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            let path = entry
-                .path()
-                .join(fs::read_link(entry.path().join(LATEST)).ok()?);
-            path.is_file().then_some((name, path))
+            Some((name, engine_logs(&entry.path()).pop()?))
         })
         .collect();
     found.sort_by(|a, b| b.1.file_name().cmp(&a.1.file_name()));
@@ -68,7 +63,7 @@ fn directory(home: &Home, pool: &str, replica: &str) -> PathBuf {
 }
 
 fn point_latest(directory: &Path, name: &str) -> io::Result<()> {
-    let beside = directory.join(format!(".latest.{}", std::process::id()));
+    let beside = directory.join(".latest.partial");
     let _ = fs::remove_file(&beside);
     std::os::unix::fs::symlink(name, &beside)?;
     fs::rename(beside, directory.join(LATEST))
@@ -76,6 +71,15 @@ fn point_latest(directory: &Path, name: &str) -> io::Result<()> {
 
 /// Makes room for one more. Failing to is no reason not to start.
 fn prune(directory: &Path) {
+    let logs = engine_logs(directory);
+    let surplus = (logs.len() + 1).saturating_sub(KEPT);
+    for path in &logs[..surplus] {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Engines' logs in a directory, oldest first: their names say when they were begun.
+fn engine_logs(directory: &Path) -> Vec<PathBuf> {
     let mut logs: Vec<PathBuf> = fs::read_dir(directory)
         .into_iter()
         .flatten()
@@ -87,10 +91,7 @@ fn prune(directory: &Path) {
         })
         .collect();
     logs.sort();
-    let surplus = (logs.len() + 1).saturating_sub(KEPT);
-    for path in &logs[..surplus] {
-        let _ = fs::remove_file(path);
-    }
+    logs
 }
 
 #[cfg(test)]

@@ -40,8 +40,13 @@ pub(super) async fn listener(
     if listening.is_empty() {
         return Ok(Listener::Nobody);
     }
-    let held = sockets_of(keeper, &engine.tree(), identity).await?;
-    if listening.is_subset(&held) {
+    // Most engines listen themselves; walking the whole tree is for those that do not.
+    let own = sockets_of(keeper, &[engine], identity).await?;
+    if listening.is_subset(&own) {
+        return Ok(Listener::Ours);
+    }
+    let tree = sockets_of(keeper, &engine.tree(), identity).await?;
+    if listening.is_subset(&tree) {
         Ok(Listener::Ours)
     } else {
         Ok(Listener::Foreign)

@@ -22,8 +22,9 @@ use crate::process::{
     BytesRead, Ended, Identity, Keeper, ProcessError, ProcessIdentity, Running, bytes_read,
 };
 
-/// First pause between two probes; a warm engine is ready within a few of them.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// Shortest pause between two probes. Pauses grow with the time already waited, so that readiness
+/// is noticed late by a sixteenth of that at most.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Longest pause between two probes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -34,6 +35,9 @@ const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// How long somebody else may answer on the port while our engine lives. One that cannot have its
 /// port usually ends by itself sooner, and says why.
 const FOREIGN_LIMIT: Duration = Duration::from_secs(3);
+
+/// How often progress is looked for: it takes a walk through all processes.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Bytes read by calls that count as progress. Answering a probe reads a few hundred.
 const READ_STEP: u64 = 1 << 20;
@@ -70,7 +74,7 @@ pub(super) enum NotReady {
 /// Waits until the engine is ready.
 pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
     let mut progress = Progress::new(wait);
-    let mut pause = SHORTEST_PAUSE;
+    let start = Instant::now();
     let mut foreign_since: Option<Instant> = None;
     loop {
         let last_seen = tokio::select! {
@@ -97,12 +101,12 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
         if progress.silence(wait) > wait.stall {
             return Err(NotReady::Stalled(last_seen));
         }
+        let pause = (start.elapsed() / 16).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = wait.running.wait() => {}
             () = wait.cancel.cancelled() => {}
         }
-        pause = (pause * 5 / 4).min(LONGEST_PAUSE);
     }
 }
 
@@ -139,6 +143,7 @@ struct Progress {
     log: Option<(u64, SystemTime)>,
     read: BytesRead,
     last: Instant,
+    looked: Instant,
 }
 
 impl Progress {
@@ -147,11 +152,16 @@ impl Progress {
             log: log_state(wait.log),
             read: BytesRead::default(),
             last: Instant::now(),
+            looked: Instant::now(),
         }
     }
 
-    /// Time since anything moved.
+    /// Time since anything moved, as far as has been looked.
     fn silence(&mut self, wait: &Wait<'_>) -> Duration {
+        if self.looked.elapsed() < PROGRESS_INTERVAL.min(wait.stall) {
+            return Duration::ZERO;
+        }
+        self.looked = Instant::now();
         let log = log_state(wait.log);
         let tree: Vec<ProcessIdentity> = wait.running.process().tree();
         let read = bytes_read(&tree);

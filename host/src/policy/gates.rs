@@ -1,10 +1,13 @@
 //! Questions asked of a policy at the moment of acting, and the refusals that answer them.
 
 use super::{
-    NetworkPolicy, Origin, Policy,
+    ENGINE_SANDBOX_ID, NetworkPolicy, Origin, Policy,
     resolve::{Bounded as _, covers},
 };
-use crate::fault::{Detail, Exit, Fault, Hint, hint};
+use crate::{
+    fault::{Detail, Exit, Fault, Hint, hint},
+    process::Identity,
+};
 
 /// Something that policy does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -148,6 +151,22 @@ pub(super) fn how_to_change(
 }
 
 impl Policy {
+    /// Who runs engines; `None`: this process's user.
+    ///
+    /// Whoever `run_as` names, if somebody set it; by default engines are kept apart from builds.
+    #[must_use]
+    pub fn engine_identity(&self) -> Option<Identity> {
+        let builder = self.run_as.value?;
+        let engine = Identity {
+            uid: ENGINE_SANDBOX_ID,
+            gid: ENGINE_SANDBOX_ID,
+        };
+        Some(match self.run_as.origin {
+            Origin::Default => engine,
+            _ => builder,
+        })
+    }
+
     /// May these distribution packages be installed?
     pub fn allow_package_install(&self, packages: &[String]) -> Result<(), Refusal> {
         self.permission(

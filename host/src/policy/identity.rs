@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::process::Identity;
 
-/// User and group id that builds and engines get when the host runs as root and nothing else is
+/// User and group id that builds get when the host runs as root and nothing else is
 /// configured.
 ///
 /// Numeric on purpose: no account is created. Above the ids that distributions give out
@@ -12,6 +12,10 @@ use crate::process::Identity;
 /// *reserved for* `DynamicUser=`, which takes ids at random but skips those that own files), below
 /// the 65534 of `nobody`.
 pub const SANDBOX_ID: u32 = 64738;
+
+/// The same for engines: another one than builds have, so that neither can trace the other, read its
+/// secrets or write what it will run.
+pub const ENGINE_SANDBOX_ID: u32 = 64739;
 
 /// Who runs the host, and the accounts of the machine.
 #[derive(Debug, Clone, Default)]

@@ -33,7 +33,7 @@ pub use file::{
     Ceiling, EnvironmentNames, Layer, NetworkWritten, PolicyFile, ceilings, layer_of, read,
 };
 pub use gates::{Refusal, Refusals};
-pub use identity::{Caller, SANDBOX_ID, parse_identity};
+pub use identity::{Caller, ENGINE_SANDBOX_ID, SANDBOX_ID, parse_identity};
 pub use resolve::resolve;
 pub use table::{Row, rows};
 
@@ -102,7 +102,7 @@ pub struct Policy {
     pub network: Setting<NetworkPolicy>,
     /// Tools that may be run; `None`: those that plans name.
     pub tools: Setting<Option<Vec<String>>>,
-    /// Who builds and runs engines; `None`: this process's user.
+    /// Who builds; `None`: this process's user. For engines see [`Policy::engine_identity`].
     pub run_as: Setting<Option<Identity>>,
     /// Variables of the host's environment that engines may see.
     pub engine_environment: Setting<Vec<String>>,

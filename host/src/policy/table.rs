@@ -62,7 +62,17 @@ pub fn rows(policy: &Policy) -> Vec<Row> {
         row(
             "run_as",
             &policy.run_as,
-            run_as.map_or_else(|| "the user of this process".to_owned(), |id| id.words()),
+            match (run_as, policy.engine_identity()) {
+                (Some(builder), Some(engine)) if *builder != engine => {
+                    format!(
+                        "{} for builds, {} for engines",
+                        builder.words(),
+                        engine.words()
+                    )
+                }
+                (Some(everybody), _) => everybody.words(),
+                (None, _) => "the user of this process".to_owned(),
+            },
             "policy{} in the pool file",
         ),
         row(

@@ -76,6 +76,22 @@ impl Room {
         }
     }
 
+    /// A job of an unprivileged user, in a place that it can enter.
+    fn job_of_another_user(&self) -> Job {
+        use std::os::unix::fs::PermissionsExt;
+        for directory in [&self.root, &self.root.join("home")] {
+            fs::create_dir_all(directory).unwrap();
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // The build directory may be closed to others.
+        let program = self.root.join("fake-engine");
+        fs::copy(env!("CARGO_BIN_EXE_fake-engine"), &program).unwrap();
+        let mut job = self.job(&[]);
+        job.program = program;
+        job.uid = Some(65_534);
+        job
+    }
+
     async fn try_start(&self, job: &Job) -> Result<Outcome, EngineError> {
         let parts = job.parts();
         self.start_parts(job, &parts).await
@@ -585,21 +601,27 @@ async fn another_user_s_engine_is_recognised_by_its_socket() {
         // Becoming somebody else takes root.
         return;
     }
-    use std::os::unix::fs::PermissionsExt;
     let room = Room::new();
-    for directory in [&room.root, &room.root.join("home")] {
-        fs::create_dir_all(directory).unwrap();
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    // The build directory may be closed to others.
-    let program = room.root.join("fake-engine");
-    fs::copy(env!("CARGO_BIN_EXE_fake-engine"), &program).unwrap();
-    let mut job = room.job(&[]);
-    job.program = program;
-    job.uid = Some(65_534);
+    let job = room.job_of_another_user();
     let engine = room.start(&job).await;
     let status = fs::read_to_string(format!("/proc/{}/status", engine.instance().process.pid));
     assert!(status.unwrap().contains("Uid:\t65534\t65534\t65534\t65534"));
+}
+
+#[tokio::test]
+async fn a_root_that_may_not_look_into_other_processes_asks_a_helper_of_their_user() {
+    if !rustix::process::geteuid().is_root() {
+        // Becoming somebody else takes root.
+        return;
+    }
+    let room = Room::new();
+    let mut host = Host::start_by(
+        &room,
+        &room.job_of_another_user(),
+        &["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-all"],
+    );
+    let line = host.line();
+    assert!(line.starts_with("ready http"), "{line}");
 }
 
 /// A host in a process of its own.
@@ -610,9 +632,16 @@ struct Host {
 
 impl Host {
     fn start(room: &Room, job: &Job) -> Self {
+        Self::start_by(room, job, &[])
+    }
+
+    /// Starts it by another program, for example with fewer privileges.
+    fn start_by(room: &Room, job: &Job, by: &[&str]) -> Self {
         let path = room.root.join("job.json");
         fs::write(&path, serde_json::to_vec(job).unwrap()).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fake-host"))
+        let words = [by, &[env!("CARGO_BIN_EXE_fake-host")]].concat();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .arg(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -622,6 +651,7 @@ impl Host {
         Self { child, lines }
     }
 
+    /// Its next line; empty once it says nothing more.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
@@ -646,6 +676,40 @@ async fn a_killed_host_takes_its_engine_and_the_handoff_with_it() {
     gone(daemon).await;
     gone(engine.minder.unwrap()).await;
     gone(engine.address.keeper).await;
+    room.assert_empty().await;
+}
+
+impl Drop for Host {
+    /// A test that fails leaves no host behind.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_host_killed_at_any_instant_leaves_nothing_and_the_next_start_succeeds() {
+    let room = Room::new();
+    let mut job = room.job(&["--load-ms", "30"]);
+    job.grace_ms = 300;
+    for seed in 0..20 {
+        let mut host = Host::start(&room, &job);
+        // From before the keeper is born to long after the handoff.
+        std::thread::sleep(Duration::from_millis(seed * 7));
+        host.child.kill().unwrap();
+        host.child.wait().unwrap();
+        until(
+            &format!("nothing of a host killed after {} ms", seed * 7),
+            || match (engine::instances(&room.home), room.handoff().exists()) {
+                (Ok(left), false) if left.is_empty() => Ok(()),
+                left => Err(format!("{left:?}")),
+            },
+        )
+        .await;
+    }
+    let engine = room.start(&job).await;
+    assert_eq!(status(engine.url(), "/health"), "200");
+    engine.stop(&CancellationToken::new()).await.unwrap();
     room.assert_empty().await;
 }
 

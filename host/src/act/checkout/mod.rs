@@ -23,7 +23,10 @@ use super::{
     git::{self, Git},
     publish,
 };
-use crate::store::{self, Begin, Entry, Ingredients, Kind, Work};
+use crate::{
+    fault::{Exit, Fault as _},
+    store::{self, Begin, Entry, Ingredients, Kind, Work},
+};
 
 /// What is remembered of a checkout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,7 +129,8 @@ pub(super) async fn run(
         }
     }
     Err(match failures.pop() {
-        Some(only) if failures.is_empty() => *only.error,
+        // A refusal or a wrong commit says more than that nothing came.
+        Some(only) if failures.is_empty() && only.error.exit() != Exit::Step => *only.error,
         last => ActError::Mirrors {
             what: format!("commit {}", act.commit),
             failures: failures.into_iter().chain(last).collect(),

@@ -101,7 +101,7 @@ impl EngineProvisioner for Fixture {
             launch: Launch::Process(ProcessLaunch {
                 program: program(request.mode),
                 args,
-                env: literal_env(&pool.provisioning.env),
+                env: environment(&pool.provisioning.env),
                 usual_port: 8080,
             }),
             files: Vec::new(),
@@ -378,9 +378,14 @@ fn list_option(pool: &Pool, name: &str) -> Result<Vec<String>, ProviderError> {
         .map_err(|_| ProviderError::invalid(format!("options.{name}"), "must be a list of texts"))
 }
 
-fn literal_env(env: &BTreeMap<String, String>) -> BTreeMap<String, Template> {
+/// A secret keeps its name: the host fills it in at launch. Everything else is text as it stands.
+fn environment(env: &BTreeMap<String, String>) -> BTreeMap<String, Template> {
+    let template = |value: &str| match value.starts_with("{secret.") && value.ends_with('}') {
+        true => Template::from(value),
+        false => Template::literal(value),
+    };
     env.iter()
-        .map(|(name, value)| (name.clone(), Template::literal(value)))
+        .map(|(name, value)| (name.clone(), template(value)))
         .collect()
 }
 
