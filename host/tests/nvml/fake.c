@@ -1,7 +1,12 @@
-/* A driver's library as far as the probe asks it. TWO, MIG, MISMATCH, HANG, CRASH or NOISY. */
+/* A driver's library as far as the probe asks it. TWO, MIG, MISMATCH, HANG, CRASH or NOISY.
+   SERVES: the newest CUDA it serves, 12.8 as 12080. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifndef SERVES
+#define SERVES 12080
+#endif
 
 typedef struct { int index, slice; } *device;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
@@ -22,8 +27,8 @@ int nvmlInit_v2(void) {
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int code) { return code == 18 ? "Driver/library version mismatch" : "error"; }
 int nvmlSystemGetDriverVersion(char *out, unsigned n) { snprintf(out, n, "570.86.15"); return 0; }
-int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 12080; return 0; }
-int nvmlSystemGetCudaDriverVersion(int *out) { *out = 12080; return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = SERVES; return 0; }
+int nvmlSystemGetCudaDriverVersion(int *out) { *out = SERVES; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *out) {
 #ifdef MIG
     *out = 1;
