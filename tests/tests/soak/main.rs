@@ -1,4 +1,6 @@
-//! What takes too long for every change: hundreds of kills.
+//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte.
+
+mod cuda;
 
 #[test]
 fn killed_at_any_of_two_hundred_instants_the_next_run_succeeds() {
