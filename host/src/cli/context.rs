@@ -121,17 +121,6 @@ impl Context {
         }
     }
 
-    /// The installation, telling with the correlation id that the caller gave.
-    pub(super) fn host_for(&self, job: &JobArguments) -> Host {
-        let narrator = self.host.narrator.with(|context| {
-            context.correlation_id.clone_from(&job.correlation_id);
-        });
-        Host {
-            narrator,
-            ..self.host.clone()
-        }
-    }
-
     /// The request that a job's arguments make.
     pub(super) fn request(&self, job: &JobArguments) -> Request {
         Request {

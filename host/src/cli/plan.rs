@@ -11,7 +11,7 @@ use crate::{
 
 pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
     let request = context.request(arguments);
-    let host = context.host_for(arguments);
+    let host = &context.host;
     let chosen = host.choose(&request).await?;
     let planned = host.plan(chosen, &request).await?;
     let view = planned.view();

@@ -9,7 +9,7 @@ use crate::{
 pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
     let received = signals::cancel_on_signal(context.host.cancel.clone());
     let request = context.request(arguments);
-    let host = context.host_for(arguments);
+    let host = &context.host;
     let chosen = host.choose(&request).await?;
     let planned = host.plan(chosen, &request).await?;
     let obtained = match host.obtain(planned, &request).await {

@@ -25,7 +25,7 @@ pub(super) async fn run(
 }
 
 async fn journey(context: &Context, arguments: &ProvisionArguments) -> Result<(), Failure> {
-    let host = context.host_for(&arguments.job);
+    let host = &context.host;
     let request = context.request(&arguments.job);
     let chosen = host.choose(&request).await?;
     let planned = host.plan(chosen, &request).await?;

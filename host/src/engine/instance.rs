@@ -9,7 +9,6 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use engine_provider_api::{Mode, Stop};
@@ -26,9 +25,6 @@ use crate::{
 
 /// Schema of the records that this version writes.
 const SCHEMA: u32 = 1;
-
-/// How long the minder of a dead engine may still take.
-const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 
 /// An engine that runs, or that is starting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,6 +79,8 @@ pub enum State {
     Starting,
     /// It has been ready.
     Ready,
+    /// It is being drained and ended.
+    Stopping,
 }
 
 impl State {
@@ -92,6 +90,7 @@ impl State {
         match self {
             Self::Starting => "starting",
             Self::Ready => "ready",
+            Self::Stopping => "stopping",
         }
     }
 }
@@ -103,8 +102,20 @@ impl Instance {
         self.boot == boot() && self.process.is_alive()
     }
 
+    /// Whether it lives and is there to stay: it has been ready, nobody stops it, and it is kept or
+    /// its host lives. Everything else that lives is on its way out.
+    #[must_use]
+    pub fn stays(&self) -> bool {
+        self.is_alive() && self.state == State::Ready && (self.kept || self.host.is_alive())
+    }
+
+    /// Whether anything of it is left: the engine itself, or whoever cleans up behind it.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_alive() || self.is_watched()
+    }
+
     /// Whether somebody still cleans up behind it.
-    fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.boot == boot() && self.minder.is_some_and(ProcessIdentity::is_alive)
     }
 
@@ -131,6 +142,18 @@ impl Instance {
             .and_then(|()| fs::set_permissions(&beside, fs::Permissions::from_mode(0o640)))
             .and_then(|()| fs::rename(&beside, &path))
             .map_err(failed)
+    }
+
+    /// Writes down that it is being stopped, where its record is still there: from now on a start
+    /// waits for its end instead of taking it for one that stays.
+    pub(super) fn mark_stopping(&self, home: &Home) {
+        if let Ok(Some(mut record)) = read(&self.record(home))
+            && record.process == self.process
+        {
+            record.state = State::Stopping;
+            // Without it a start finds the engine gone a moment later than it could.
+            let _ = record.save(home);
+        }
     }
 
     /// Removes what a dead engine has left: its handoff, where it is this engine's, and its record.
@@ -185,28 +208,14 @@ pub fn find_running(
     pool: &str,
     replica: &str,
 ) -> Result<Option<Instance>, EngineError> {
-    let path = record_path(home, &key(handoff_directory, pool, replica));
-    Ok(read_or_damaged(&path)?.filter(Instance::is_alive))
+    let found = recorded(home, &key(handoff_directory, pool, replica))?;
+    Ok(found.filter(Instance::is_alive))
 }
 
-/// Waits until nobody cleans up behind a dead engine of this instance any more, then forgets it.
-/// To be called with the instance's lock held.
-pub(super) async fn settle(home: &Home, key: &str) -> Result<Option<Instance>, EngineError> {
-    let path = record_path(home, key);
-    let start = std::time::Instant::now();
-    loop {
-        match read_or_damaged(&path)? {
-            None => return Ok(None),
-            Some(instance) if instance.is_alive() => return Ok(Some(instance)),
-            Some(instance) if instance.is_watched() && start.elapsed() < SETTLE_LIMIT => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            Some(instance) => {
-                instance.forget(home);
-                return Ok(None);
-            }
-        }
-    }
+/// What is written down about the instance with this name; `None` where nothing is, or nothing that
+/// can be read.
+pub(super) fn recorded(home: &Home, key: &str) -> Result<Option<Instance>, EngineError> {
+    read_or_damaged(&record_path(home, key))
 }
 
 fn clean_up(home: &Home, instance: &Instance) {
@@ -218,8 +227,7 @@ fn clean_up(home: &Home, instance: &Instance) {
     // Held by somebody who is starting it: they look themselves.
     if let Ok(Some(_lock)) = try_lock(&lock_path(home, &key), "cleaning up")
         && let Ok(Some(again)) = read(&record_path(home, &key))
-        && !again.is_alive()
-        && !again.is_watched()
+        && !again.is_there()
     {
         again.forget(home);
     }

@@ -20,6 +20,7 @@ mod ownership;
 mod port;
 mod probe;
 mod running;
+mod settle;
 mod start;
 mod stop;
 

@@ -23,6 +23,8 @@ use super::{
     logs,
     port::{self, Reserved},
     probe::{NotReady, Wait, until_ready},
+    settle::settle,
+    stop::{self, Grip},
 };
 use crate::{
     config::paths::Home,
@@ -142,7 +144,13 @@ impl<'a> Start<'a> {
     async fn run(&self) -> Result<Outcome, EngineError> {
         let _lock = self.lock().await?;
         let wanted = self.fingerprint()?;
-        if let Some(running) = instance::settle(self.request.home, &self.key).await? {
+        let StartRequest {
+            home,
+            narrator,
+            cancel,
+            ..
+        } = self.request;
+        if let Some(running) = settle(home, &self.key, narrator, cancel).await? {
             return self.compare(running, &wanted);
         }
         handoff::check(&self.handoff)?;
@@ -406,9 +414,8 @@ impl<'a> Start<'a> {
         match self.until_handed_off(&mut engine, address).await {
             Ok(()) => Ok(engine),
             Err(error) => {
-                engine.running.kill_tree();
-                // An error of the keeper is not news any more: the first failure is told.
-                let _ = engine.running.wait().await;
+                // What cannot be killed is not news any more: the first failure is told.
+                let _ = stop::kill(&mut Grip::Own(&engine.running), &engine.instance).await;
                 engine.instance.forget(self.request.home);
                 Err(error)
             }
