@@ -200,6 +200,11 @@ impl Machine {
         path
     }
 
+    /// Writes this pool as the only one of the pool file of the working directory.
+    pub fn write_pool(&self, pool: &serde_json::Value) {
+        self.write_pools(std::slice::from_ref(pool));
+    }
+
     /// Writes these pools as the pool file of the working directory.
     pub fn write_pools(&self, pools: &[serde_json::Value]) {
         // JSON is YAML.
@@ -458,10 +463,10 @@ impl Running {
     pub fn wait_ready_for(&mut self, limit: Duration) -> String {
         wait_for("the engine to be ready", limit, || {
             let said = self.stdout();
-            if let Some((_, rest)) = said.split_once(" is ready at ") {
-                if let Some((url, _)) = rest.split_once('\n') {
-                    return Ok(url.to_owned());
-                }
+            if let Some((_, rest)) = said.split_once(" is ready at ")
+                && let Some((url, _)) = rest.split_once('\n')
+            {
+                return Ok(url.to_owned());
             }
             if let Some(status) = self.ended() {
                 panic!("ended with {status}:\n{said}{}", self.stderr());

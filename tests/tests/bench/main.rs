@@ -35,7 +35,7 @@ fn the_version_is_there_at_once() {
 fn prepared() -> (Machine, Repository, String) {
     let machine = Machine::with(Built::release());
     let repository = Repository::create(machine.root());
-    machine.write_pools(&[fixture_pool(&repository)]);
+    machine.write_pool(&fixture_pool(&repository));
     let directory = machine.root().join("providers");
     fs::create_dir(&directory).unwrap();
     let library = "libengine_provider_fixture.so";
