@@ -364,13 +364,14 @@ impl Machine {
             if left.is_empty() { Ok(()) } else { Err(left) }
         });
         assert_eq!(self.handoffs(), Vec::<PathBuf>::new(), "stale handoff");
-        for lock in fs::read_dir(self.home().join("store/locks"))
-            .into_iter()
-            .flatten()
-        {
-            let path = lock.unwrap().path();
-            let file = fs::File::open(&path).unwrap();
-            assert!(file.try_lock().is_ok(), "{} is still held", path.display());
+        let home = self.home();
+        if !home.is_dir() {
+            return;
+        }
+        let files = self.files_below(&home);
+        for name in files.iter().filter(|name| name.ends_with(".lock")) {
+            let file = fs::File::open(home.join(name)).unwrap();
+            assert!(file.try_lock().is_ok(), "{name} is still held");
         }
     }
 }
