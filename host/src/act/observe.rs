@@ -93,7 +93,7 @@ pub(super) async fn run(
         Begin::Work(work) => work,
     };
     let scratch = work
-        .scratch(context.run_as())
+        .scratch(context.run_as(), &[])
         .map_err(|source| ActError::store(step, source))?;
     let values = Values {
         context,
