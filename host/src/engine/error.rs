@@ -123,6 +123,14 @@ pub enum EngineError {
         /// What is known about it.
         evidence: Box<Evidence>,
     },
+    /// The GPU is required, and the provider does not say how its use is recognised.
+    #[error(
+        "provider `{engine}` does not say how the use of the GPU is proven, and `gpu` is `require`"
+    )]
+    NoGpuEvidence {
+        /// Engine family.
+        engine: String,
+    },
     /// The handoff cannot be written safely.
     #[error("the handoff cannot be written to `{}`: {reason}", path.display())]
     Handoff {
@@ -235,7 +243,9 @@ fn ports(tried: &[u16]) -> String {
 impl Fault for EngineError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Template { .. } | Self::FileOutside { .. } => Exit::Provider,
+            Self::Template { .. } | Self::FileOutside { .. } | Self::NoGpuEvidence { .. } => {
+                Exit::Provider
+            }
             Self::SecretInArgument { .. } => Exit::Refused,
             Self::SecretMissing { .. } => Exit::Config,
             Self::NoPort { .. } => Exit::Unavailable,
@@ -297,6 +307,10 @@ impl Fault for EngineError {
                 "see who listens there",
                 Some(&format!("ss -ltnp 'sport = :{port}'")),
             )],
+            Self::NoGpuEvidence { .. } => vec![hint(
+                "a GPU that need not be proven: prefer it instead",
+                Some("{host} provision --gpu prefer"),
+            )],
             Self::NotRunning { .. } => vec![hint("see what runs", Some("{host} ps"))],
             _ => of_finding.into_iter().collect(),
         }
@@ -348,6 +362,7 @@ impl Fault for EngineError {
             Self::UnexpectedStatus { .. } => "engine-unexpected-status",
             Self::ForeignSocket { .. } => "foreign-socket",
             Self::NotOnGpu { .. } => "not-on-gpu",
+            Self::NoGpuEvidence { .. } => "no-gpu-evidence",
             Self::Handoff { .. } => "handoff-unsafe",
             Self::Cancelled => "cancelled",
             Self::NotRunning { .. } => "not-running",

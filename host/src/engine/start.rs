@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine_provider_api::{Artifact, Launch, Pool, PreparedEngine, ProcessLaunch};
+use engine_provider_api::{Artifact, GpuPolicy, Launch, Pool, PreparedEngine, ProcessLaunch};
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -49,7 +50,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes of device memory that these processes hold, by the driver's word; `None` where it gives
 /// none.
-pub type DriverMemory = dyn Fn(&[ProcessIdentity]) -> Option<u64> + Send + Sync;
+pub type DriverMemory<'a> =
+    dyn Fn(Vec<ProcessIdentity>) -> BoxFuture<'static, Option<u64>> + Send + Sync + 'a;
 
 /// What is started, and with what.
 #[derive(Clone, Copy)]
@@ -74,8 +76,9 @@ pub struct StartRequest<'a> {
     pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
     /// Address the engine listens on; `None`: 127.0.0.1.
     pub address: Option<IpAddr>,
-    /// Asks the driver how much memory the engine holds, where GPU evidence is wanted.
-    pub driver_memory: Option<&'a DriverMemory>,
+    /// Asks the driver how much memory the engine holds; a second proof where the pool requires a
+    /// GPU.
+    pub driver_memory: Option<&'a DriverMemory<'a>>,
     /// Starts and watches it.
     pub keeper: &'a Keeper,
     /// Is told launch, ready, handoff and failures.
@@ -153,6 +156,7 @@ impl<'a> Start<'a> {
         if let Some(running) = settle(home, &self.key, narrator, cancel).await? {
             return self.compare(running, &wanted);
         }
+        self.refuse_without_evidence()?;
         handoff::check(&self.handoff)?;
         self.place_files()?;
         let candidates = port::candidates(
@@ -179,6 +183,21 @@ impl<'a> Start<'a> {
             tried: candidates,
             named: !self.request.pool.provisioning.ports.is_empty(),
         }))
+    }
+
+    fn requires_gpu(&self) -> bool {
+        self.request.pool.gpu == GpuPolicy::Require
+    }
+
+    /// A GPU that is required must be proven, and only the provider knows by what.
+    fn refuse_without_evidence(&self) -> Result<(), EngineError> {
+        let prepared = self.request.prepared;
+        if self.requires_gpu() && prepared.gpu_evidence.is_none() {
+            return Err(EngineError::NoGpuEvidence {
+                engine: prepared.engine.clone(),
+            });
+        }
+        Ok(())
     }
 
     async fn lock(&self) -> Result<crate::store::Lock, EngineError> {
@@ -517,7 +536,10 @@ impl<'a> Start<'a> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         let tree = engine.running.process().tree();
-        let by_driver = self.request.driver_memory.and_then(|ask| ask(&tree));
+        let by_driver = match self.request.driver_memory {
+            Some(ask) if judged.is_ok() && self.requires_gpu() => ask(tree).await,
+            _ => None,
+        };
         let reason = match (judged, by_driver) {
             (Err(reason), _) => reason,
             (Ok(()), Some(0)) => "the driver knows of no memory that it holds".to_owned(),
