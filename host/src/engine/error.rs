@@ -43,6 +43,18 @@ pub enum EngineError {
         /// The path as the provider wrote it.
         path: String,
     },
+    /// A name that becomes part of a file's name is no id.
+    #[error("`{name}` is no name for an engine, a pool or a replica: 1 to 63 of a-z, 0-9 and -")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The launch names a program of this machine.
+    #[error("the provider starts `{program}`, which is no result of one of its steps")]
+    HostProgram {
+        /// The program as the provider wrote it.
+        program: String,
+    },
     /// No port is free.
     #[error("no port is free for the engine on {host}: {} tried", ports(tried))]
     NoPort {
@@ -243,9 +255,11 @@ fn ports(tried: &[u16]) -> String {
 impl Fault for EngineError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Template { .. } | Self::FileOutside { .. } | Self::NoGpuEvidence { .. } => {
-                Exit::Provider
-            }
+            Self::Template { .. }
+            | Self::FileOutside { .. }
+            | Self::Name { .. }
+            | Self::HostProgram { .. }
+            | Self::NoGpuEvidence { .. } => Exit::Provider,
             Self::SecretInArgument { .. } => Exit::Refused,
             Self::SecretMissing { .. } => Exit::Config,
             Self::NoPort { .. } => Exit::Unavailable,
@@ -353,6 +367,8 @@ impl Fault for EngineError {
             Self::SecretInArgument { .. } => "secret-in-argument",
             Self::SecretMissing { .. } => "secret-missing",
             Self::FileOutside { .. } => "file-outside",
+            Self::Name { .. } => "bad-name",
+            Self::HostProgram { .. } => "host-program",
             Self::NoPort { .. } => "no-port",
             Self::Conflict { .. } => "conflict",
             Self::Store { source } => source.kind(),

@@ -132,7 +132,7 @@ impl<'a> Start<'a> {
             .map_err(|source| StoreError::io("find", request.handoff_directory, source))?;
         let (pool, replica) = (&request.pool.id, request.replica);
         let key = instance::key(&handoff_directory, pool, replica);
-        let name = handoff::file_name(&request.prepared.engine, pool, replica);
+        let name = handoff::file_name(&request.prepared.engine, pool, replica)?;
         Ok(Self {
             launch,
             handoff: handoff_directory.join(name),
@@ -340,7 +340,7 @@ impl<'a> Start<'a> {
         self.write_files(&reserved.port.to_string())?;
         let (home, pool) = (self.request.home, &self.request.pool.id);
         let log = logs::begin(home, pool, self.request.replica, started_at)?;
-        let spec = self.spec(rendered, &log);
+        let spec = self.spec(rendered, &log, address, started_at);
         let command = spec.display();
         let narrator = self.request.narrator;
         let (who, target) = (Actor::EngineProvisioner, command.clone());
@@ -363,15 +363,21 @@ impl<'a> Start<'a> {
         self.bring_up(engine, address).await
     }
 
-    fn spec(&self, rendered: Rendered, log: &Path) -> Spec {
+    fn spec(
+        &self,
+        rendered: Rendered,
+        log: &Path,
+        address: SocketAddr,
+        started_at: Timestamp,
+    ) -> Spec {
         let work = self.place.join("work");
         let mut env = self.request.environment.clone();
         env.extend(rendered.env);
         // Programs that look for a home directory find one that is theirs.
         env.entry("HOME".to_owned())
             .or_insert_with(|| work.to_string_lossy().into_owned());
-        let key = &self.key;
-        let record = instance::directory(self.request.home).join(format!("{key}.json"));
+        let record = instance::record_path(self.request.home, &self.key);
+        let url = url_of(address);
         Spec {
             program: rendered.program,
             args: rendered.args,
@@ -386,7 +392,9 @@ impl<'a> Start<'a> {
             child: Child::Engine {
                 grace_ms: self.request.pool.stop.grace_ms,
                 // The handoff first: nobody is to find it without its engine.
-                remove: vec![self.handoff.clone(), record],
+                remove: [&self.handoff, &record]
+                    .map(|path| instance::removal(path, &url, started_at))
+                    .into(),
             },
         }
     }
@@ -415,7 +423,7 @@ impl<'a> Start<'a> {
             address: running.address(),
             host: ProcessIdentity::of_this_process(),
             kept: false,
-            url: format!("http://{address}"),
+            url: url_of(address),
             log,
             started_at,
             command,
@@ -594,6 +602,10 @@ impl<'a> Start<'a> {
         let narrator = self.request.narrator;
         narrator.warn(Actor::EngineProvisioner, "launch", port.to_string(), words);
     }
+}
+
+fn url_of(address: SocketAddr) -> String {
+    format!("http://{address}")
 }
 
 fn died(engine: &RunningEngine, ended: &Ended, ready: bool) -> EngineError {

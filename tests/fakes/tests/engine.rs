@@ -510,6 +510,18 @@ async fn a_stop_waits_for_requests_in_flight_and_takes_the_handoff_away_first() 
 }
 
 #[tokio::test]
+async fn a_handoff_that_somebody_else_has_written_meanwhile_survives_the_stop() {
+    let room = Room::new();
+    let engine = room.start(&room.job(&[])).await;
+    let mut other: Handoff = serde_json::from_slice(&fs::read(room.handoff()).unwrap()).unwrap();
+    other.url = "http://127.0.0.1:1".to_owned();
+    let text = serde_json::to_vec(&other).unwrap();
+    fs::write(room.handoff(), &text).unwrap();
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    assert_eq!(fs::read(room.handoff()).unwrap(), text);
+}
+
+#[tokio::test]
 async fn whoever_is_in_a_hurry_does_not_wait_for_requests() {
     let room = Room::new();
     let engine = room
