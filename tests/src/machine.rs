@@ -458,10 +458,10 @@ impl Running {
     pub fn wait_ready_for(&mut self, limit: Duration) -> String {
         wait_for("the engine to be ready", limit, || {
             let said = self.stdout();
-            if let Some((_, rest)) = said.split_once(" is ready at ") {
-                if let Some((url, _)) = rest.split_once('\n') {
-                    return Ok(url.to_owned());
-                }
+            if let Some((_, rest)) = said.split_once(" is ready at ")
+                && let Some((url, _)) = rest.split_once('\n')
+            {
+                return Ok(url.to_owned());
             }
             if let Some(status) = self.ended() {
                 panic!("ended with {status}:\n{said}{}", self.stderr());

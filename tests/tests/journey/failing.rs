@@ -37,7 +37,7 @@ fn one_log(machine: &Machine, name: &str) -> PathBuf {
 fn assert_recovers(machine: &Machine, pool: &mut Value) {
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
     pool["provisioning"]["flags"] = json!([]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pools(std::slice::from_ref(pool));
     let running = machine.provision(&[]);
     let _ = running.end(Signal::INT).code(130);
     machine.store().assert_sound();

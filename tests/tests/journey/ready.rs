@@ -10,7 +10,7 @@ use crate::stage;
 #[test]
 fn one_command_takes_a_pool_to_an_engine_that_answers_and_ctrl_c_leaves_nothing() {
     let (machine, repository, pool) = stage();
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pools(std::slice::from_ref(&pool));
     let mut running = machine.provision(&[]);
     let url = running.wait_ready();
     let port = &pool["provisioning"]["ports"][0];
@@ -22,7 +22,7 @@ fn one_command_takes_a_pool_to_an_engine_that_answers_and_ctrl_c_leaves_nothing(
     );
 
     let path = machine.work().join(".runtime/engines/fixture.json");
-    assert_eq!(machine.handoffs(), [path.clone()]);
+    assert_eq!(machine.handoffs(), std::slice::from_ref(&path));
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     let mut handoff = machine.handoff();
