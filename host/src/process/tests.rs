@@ -286,12 +286,17 @@ async fn the_keeper_and_its_minders_carry_nothing_of_the_operator_s_environment(
 #[tokio::test]
 async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go() {
     let (_keep, path) = place();
-    let handoff = path.join("handoff.json");
-    fs::write(&handoff, "{}").unwrap();
+    let [own, other] = ["own.json", "other.json"].map(|name| path.join(name));
+    fs::write(&own, r#"{"url": "a"}"#).unwrap();
+    fs::write(&other, r#"{"url": "b"}"#).unwrap();
+    let removal = |path: &Path| Removal {
+        path: path.to_owned(),
+        says: BTreeMap::from([("url".to_owned(), "a".into())]),
+    };
     let spec = Spec {
         child: Child::Engine {
             grace_ms: 200,
-            remove: vec![handoff.clone()],
+            remove: vec![removal(&own), removal(&other)],
         },
         ..shell(
             &path,
@@ -312,7 +317,8 @@ async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go(
     assert_eq!(ended.exited, Exited::Signal(9));
     assert!(start.elapsed() >= Duration::from_millis(200));
     assert!(fs::read_to_string(&log).unwrap().contains("got TERM"));
-    assert!(!handoff.exists());
+    assert!(!own.exists(), "its file goes with it");
+    assert!(other.exists(), "what somebody else has put there stays");
 }
 
 #[tokio::test]

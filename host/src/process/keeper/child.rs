@@ -17,7 +17,7 @@ use super::{
     startup::{self, Side},
 };
 use crate::process::{
-    Exited, LogFile, Output, ProcessIdentity, Spec, StartFailure, log::CappedLog,
+    Exited, LogFile, Output, ProcessIdentity, Removal, Spec, StartFailure, log::CappedLog,
 };
 
 /// How long output may keep coming after the whole tree is gone. Only a process that could not be
@@ -49,8 +49,8 @@ pub(super) struct Minded {
     pub(super) abandoned: bool,
     /// Whether it was not started.
     pub(super) refused: Option<StartFailure>,
-    /// Files to remove where the minder could not.
-    pub(super) remove: Vec<std::path::PathBuf>,
+    /// Documents to remove where the minder could not.
+    pub(super) remove: Vec<Removal>,
 }
 
 /// Carries one pipe into one log.
@@ -111,9 +111,7 @@ impl Minded {
             return;
         }
         self.abandoned = true;
-        for path in &self.remove {
-            let _ = std::fs::remove_file(path);
-        }
+        self.remove.iter().for_each(Removal::carry_out);
         if self.process.is_some() {
             let killed = Exited::Signal(libc::SIGKILL);
             self.ended = Some((killed, Vec::new(), Instant::now()));
