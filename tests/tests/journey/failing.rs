@@ -1,6 +1,6 @@
 //! Everything that goes wrong: what is said, what is left, and that the next run succeeds.
 
-use std::{fs, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use e2e::{Machine, Run, wait_for};
 use rustix::process::Signal;
@@ -16,6 +16,20 @@ fn assert_nothing_made(machine: &Machine) {
     assert_eq!(store.entries("build"), Vec::<String>::new());
     assert_eq!(store.work(), Vec::<String>::new(), "work left behind");
     machine.assert_clean();
+}
+
+/// The log of this name, of the only run that has one.
+#[track_caller]
+fn one_log(machine: &Machine, name: &str) -> PathBuf {
+    let runs = fs::read_dir(machine.home().join("logs/default")).unwrap();
+    let logs: Vec<PathBuf> = runs
+        .map(|run| run.unwrap().path().join(name))
+        .filter(|log| log.exists())
+        .collect();
+    let [log] = logs.as_slice() else {
+        panic!("{logs:?}");
+    };
+    log.clone()
 }
 
 /// Asserts that the pool works once its fault is gone.
@@ -46,7 +60,7 @@ fn a_build_that_breaks_shows_its_command_its_log_and_its_last_words() {
     run.says("cmake-build");
     run.says("unsupported GNU version (FIXTURE_BREAK_COMPILE)");
     run.says("--build");
-    let log = machine.home().join("logs/default/cmake-build.log");
+    let log = one_log(&machine, "cmake-build.log");
     run.says(log.to_str().unwrap());
     assert!(
         fs::read_to_string(log)
