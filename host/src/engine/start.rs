@@ -33,7 +33,7 @@ use crate::{
     process::{
         Child, Ended, Identity, Keeper, LogFile, Network, Output, ProcessIdentity, Running, Spec,
     },
-    store::{Patience, StoreError, give_to, hex, lock},
+    store::{Patience, StoreError, hex, lock, remove_tree},
 };
 
 /// Longest wait for another process that starts the same instance.
@@ -293,13 +293,9 @@ impl<'a> Start<'a> {
             _ => {}
         }
         make_directory(&files)?;
-        let work = self.place.join("work");
-        make_directory(&work)?;
-        self.give(&work)?;
+        self.make_own(&self.place.join("work"))?;
         for cache in self.render("0")?.caches {
-            let cache = self.request.home.cache(&cache);
-            make_directory(&cache)?;
-            self.give(&cache)?;
+            self.make_own(&self.request.home.cache(&cache))?;
         }
         Ok(())
     }
@@ -316,16 +312,23 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// Gives a directory to the engine's user, its content too where it was somebody else's.
-    fn give(&self, path: &Path) -> Result<(), EngineError> {
-        use std::os::unix::fs::MetadataExt;
-        let owner = fs::metadata(path)
-            .map_err(|source| StoreError::io("read", path, source))?
-            .uid();
-        match self.request.identity {
-            Some(identity) if identity.uid != owner => Ok(give_to(path, identity)?),
-            _ => Ok(()),
+    /// Makes a directory that is the engine's user's. What is there already stays if it is theirs; what
+    /// another user could write in so far is made anew: nothing of it is to be trusted.
+    fn make_own(&self, path: &Path) -> Result<(), EngineError> {
+        use std::os::unix::fs::{MetadataExt, lchown};
+        let own = rustix::process::geteuid().as_raw();
+        let wanted = self.request.identity.map_or(own, |identity| identity.uid);
+        // A link here is the operator's: nobody else can write in the directories above.
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() && found.uid() == wanted => return Ok(()),
+            _ => remove_tree(path)?,
         }
+        make_directory(path)?;
+        if let Some(identity) = self.request.identity.filter(|_| wanted != own) {
+            lchown(path, Some(identity.uid), Some(identity.gid))
+                .map_err(|source| StoreError::io("change the owner of", path, source))?;
+        }
+        Ok(())
     }
 
     /// Starts it once, on one port.

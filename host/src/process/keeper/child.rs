@@ -24,6 +24,9 @@ use crate::process::{
 /// killed still holds a pipe then.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long what a killed minder has left may take to disappear once it is killed.
+const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
+
 /// Most bytes taken from one pipe before others get their turn.
 const TURN: usize = 256 * 1024;
 
@@ -47,6 +50,8 @@ pub(super) struct Minded {
     pub(super) ended: Option<(Exited, Vec<i32>, Instant)>,
     /// Whether its minder was killed.
     pub(super) abandoned: bool,
+    /// Whether anything of an abandoned tree was still there at the last look.
+    pub(super) orphans: bool,
     /// Whether it was not started.
     pub(super) refused: Option<StartFailure>,
     /// Documents to remove where the minder could not.
@@ -79,6 +84,7 @@ impl Minded {
             asked_elsewhere: false,
             ended: None,
             abandoned: false,
+            orphans: false,
             refused: None,
             remove: match &spec.child {
                 crate::process::Child::Step => Vec::new(),
@@ -111,6 +117,7 @@ impl Minded {
             return;
         }
         self.abandoned = true;
+        self.orphans = true;
         self.remove.iter().for_each(Removal::carry_out);
         if self.process.is_some() {
             let killed = Exited::Signal(libc::SIGKILL);
@@ -126,6 +133,7 @@ impl Minded {
     pub(super) fn is_over(&self) -> bool {
         let drained = self.pumps.iter().all(|pump| pump.pipe.is_none());
         match &self.ended {
+            Some((_, _, at)) if self.orphans => at.elapsed() > ORPHAN_LIMIT,
             Some((_, _, at)) => drained || at.elapsed() > DRAIN_LIMIT,
             None => self.refused.is_some(),
         }
