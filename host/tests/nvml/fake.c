@@ -1,8 +1,13 @@
 /* A driver's library as far as the probe asks it. TWO, MIG, MISMATCH, HANG, CRASH, NOISY or
-   MUTE, which does not tell who holds memory. Else whoever asks has a parent with 1 GiB of each. */
+   MUTE, which does not tell who holds memory. Else whoever asks has a parent with 1 GiB of each.
+   SERVES: the newest CUDA it serves, 12.8 as 12080. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifndef SERVES
+#define SERVES 12080
+#endif
 
 typedef struct { int index, slice; } *device;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
@@ -23,8 +28,8 @@ int nvmlInit_v2(void) {
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int code) { return code == 18 ? "Driver/library version mismatch" : "error"; }
 int nvmlSystemGetDriverVersion(char *out, unsigned n) { snprintf(out, n, "570.86.15"); return 0; }
-int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 12080; return 0; }
-int nvmlSystemGetCudaDriverVersion(int *out) { *out = 12080; return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = SERVES; return 0; }
+int nvmlSystemGetCudaDriverVersion(int *out) { *out = SERVES; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *out) {
 #ifdef MIG
     *out = 1;

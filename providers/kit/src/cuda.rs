@@ -35,7 +35,7 @@ const KNOWN_SINCE: &[(u32, Version)] = &[
 /// Chooses the first toolkit that the driver can serve, that knows every GPU, and for which a
 /// compiler is there. The error lists why each was left out.
 pub fn choose<'a>(gpus: &[&Gpu], facts: &'a Facts) -> Result<Cuda<'a>, ProviderError> {
-    let mut reasons = Vec::new();
+    let mut misfits = Vec::new();
     for toolkit in &facts.cuda {
         match fit(toolkit, gpus, facts) {
             Ok(hosts) => {
@@ -45,24 +45,46 @@ pub fn choose<'a>(gpus: &[&Gpu], facts: &'a Facts) -> Result<Cuda<'a>, ProviderE
                     architectures: architectures(gpus),
                 });
             }
-            Err(reason) => reasons.push(format!("{}: {reason}", toolkit.root)),
+            Err(misfit) => misfits.push((toolkit, misfit)),
         }
     }
-    let error = if reasons.is_empty() {
+    if misfits.is_empty() {
         let message = "this machine has a GPU but no CUDA toolkit";
         let error = ProviderError::unavailable(message)
             .because("looked for nvcc on PATH, in /usr/local/cuda* and in /opt/cuda*");
-        install(error, facts, "install the CUDA toolkit", TOOLKIT)
-    } else {
-        let error = ProviderError::unavailable("no CUDA toolkit of this machine fits it");
-        install(
+        return Err(install(error, facts, "install the CUDA toolkit", TOOLKIT));
+    }
+    // The toolkit that would have been taken first is the one worth repairing.
+    let error = ProviderError::unavailable("no CUDA toolkit of this machine fits it");
+    let error = match &misfits[0].1 {
+        Misfit::Other { fix, .. } => error.hint(fix),
+        Misfit::Compiler(_) => install(
             error,
             facts,
             "install a compiler that CUDA accepts",
             COMPILER,
-        )
+        ),
     };
-    Err(reasons.into_iter().fold(error, ProviderError::because))
+    let reasons = misfits
+        .iter()
+        .map(|(toolkit, misfit)| format!("{}: {}", toolkit.root, misfit.reason()));
+    Err(reasons.fold(error, ProviderError::because))
+}
+
+/// Why a toolkit is left out.
+enum Misfit {
+    /// No compiler that it accepts is there.
+    Compiler(String),
+    /// It does not go with the driver or with a GPU.
+    Other { reason: String, fix: String },
+}
+
+impl Misfit {
+    fn reason(&self) -> &str {
+        match self {
+            Self::Compiler(reason) | Self::Other { reason, .. } => reason,
+        }
+    }
 }
 
 const TOOLKIT: &[(&str, &str)] = &[
@@ -99,35 +121,49 @@ fn fit<'a>(
     toolkit: &CudaToolkit,
     gpus: &[&Gpu],
     facts: &'a Facts,
-) -> Result<Vec<&'a Compiler>, String> {
+) -> Result<Vec<&'a Compiler>, Misfit> {
     let have = version(&toolkit.version);
     let driver = facts.gpus.cuda.as_deref().unwrap_or_default();
     if !driver.is_empty() && have.0 > version(driver).0 {
-        return Err(format!(
-            "CUDA {} is newer than the driver, which serves {driver}",
-            toolkit.version
-        ));
+        return Err(Misfit::Other {
+            reason: format!(
+                "CUDA {} is newer than the driver, which serves {driver}",
+                toolkit.version
+            ),
+            fix: format!(
+                "update the GPU driver, or install a CUDA {} toolkit beside it",
+                version(driver).0
+            ),
+        });
     }
     for gpu in gpus {
         let capability = capability(gpu);
         let since = KNOWN_SINCE.iter().rfind(|(known, _)| *known <= capability);
         if since.is_some_and(|(_, since)| have < *since) || (have.0 >= 13 && capability < 75) {
-            return Err(format!(
-                "CUDA {} cannot build for {} (compute capability {})",
-                toolkit.version, gpu.name, gpu.compute_capability
-            ));
+            return Err(Misfit::Other {
+                reason: format!(
+                    "CUDA {} cannot build for {} (compute capability {})",
+                    toolkit.version, gpu.name, gpu.compute_capability
+                ),
+                fix: match since {
+                    Some((_, (major, minor))) => {
+                        format!("install the CUDA toolkit {major}.{minor} or newer")
+                    }
+                    None => "install a CUDA 12 toolkit beside it".to_owned(),
+                },
+            });
         }
     }
     let hosts = hosts(toolkit, &facts.compilers);
     if hosts.is_empty() {
-        return Err(format!(
+        return Err(Misfit::Compiler(format!(
             "CUDA {} accepts gcc up to {}, and there is {}",
             toolkit.version,
             toolkit
                 .max_gcc
                 .map_or("?".to_owned(), |major| major.to_string()),
             list(&facts.compilers)
-        ));
+        )));
     }
     Ok(hosts)
 }
@@ -200,6 +236,13 @@ mod tests {
         }
     }
 
+    fn advice(error: &ProviderError) -> &str {
+        let [hint] = error.hints.as_slice() else {
+            panic!("one hint expected: {:?}", error.hints);
+        };
+        &hint.text
+    }
+
     #[test]
     fn the_newest_compiler_that_nvcc_accepts_comes_first() {
         let facts = facts(&[("12.4", 13)], &[15, 13, 12], "12.8");
@@ -217,19 +260,29 @@ mod tests {
         assert_eq!(choose(&[&card], &both).unwrap().toolkit.version, "12.4");
 
         let newer = facts(&[("13.0", 15)], &[15], "12.8");
+        let error = choose(&[&card], &newer).unwrap_err();
         assert_eq!(
-            choose(&[&card], &newer).unwrap_err().causes,
+            error.causes,
             ["/opt/cuda-13.0: CUDA 13.0 is newer than the driver, which serves 12.8"]
+        );
+        assert_eq!(
+            advice(&error),
+            "update the GPU driver, or install a CUDA 12 toolkit beside it"
         );
     }
 
     #[test]
     fn a_gpu_that_the_toolkit_does_not_know_is_named() {
         let facts = facts(&[("12.4", 13)], &[12], "12.8");
+        let error = choose(&[&card("12.0")], &facts).unwrap_err();
         assert_eq!(
-            choose(&[&card("12.0")], &facts).unwrap_err().causes,
+            error.causes,
             ["/opt/cuda-12.4: CUDA 12.4 cannot build for Card (compute capability 12.0)"]
         );
+        assert_eq!(advice(&error), "install the CUDA toolkit 12.8 or newer");
+        let facts = self::facts(&[("13.0", 15)], &[13], "13.0");
+        let error = choose(&[&card("7.0")], &facts).unwrap_err();
+        assert_eq!(advice(&error), "install a CUDA 12 toolkit beside it");
     }
 
     #[test]

@@ -44,10 +44,11 @@ const FIXED: &[&str] = &[
     "-DCMAKE_CXX_FLAGS=-ffile-prefix-map={work}=.",
 ];
 
-/// Logs that another compiler can help against; a full disk or missing memory is none.
-const COMPILER_AT_FAULT: &str = "unsupported (GNU|clang) version|compiler identification is unknown|\
-    is not able to compile a simple test program|No CMAKE_CUDA_COMPILER could be found|\
-    Failed to (detect|find) .*(CUDA|nvcc|architecture)|nvcc fatal|internal compiler error|\
+/// Logs that another compiler can help against; a full disk, missing memory or a toolkit that is not
+/// there is none. cmake folds nvcc's messages at any blank, hence `\s+`.
+const COMPILER_AT_FAULT: &str = "unsupported\\s+(GNU|clang)\\s+version|\
+    compiler identification is unknown|is not able to compile a simple test program|\
+    Failed to detect .*(CUDA|architecture)|nvcc fatal.*ost compiler|internal compiler error|\
     unrecognized (command-line|command line) option|parameter packs not expanded";
 
 /// Most attempts made; each costs a configure run and part of a build.
