@@ -46,7 +46,7 @@ fn duration_of_a_whole_run() -> Duration {
 fn stage() -> (Machine, Repository) {
     let machine = Machine::new();
     let repository = Repository::create(machine.root());
-    machine.write_pools(&[fixture_pool(&repository)]);
+    machine.write_pool(&fixture_pool(&repository));
     (machine, repository)
 }
 

@@ -123,8 +123,7 @@ impl CommandFailure {
 /// Runs a command to its end. Cancelled, its whole process tree is gone before this returns.
 pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError> {
     let step = job.step;
-    fill::make_log_directory(context, step)?;
-    let log = fill::log_path(context, job.id);
+    let log = fill::log_path(context, step, job.id)?;
     let spec = Spec {
         program: job.program,
         args: job.args,

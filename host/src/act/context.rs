@@ -11,6 +11,7 @@ use engine_provider_api::{Facts, Step, Tool};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+use super::Logs;
 use crate::{
     config::{environment::Environment, paths::Home},
     narrate::Narrator,
@@ -45,7 +46,9 @@ pub struct Context {
     pub environment: Arc<Environment>,
     /// The Python package index, with the credentials it needs; never told.
     pub package_index: Option<Url>,
-    /// The pool, for logs.
+    /// Where commands log to.
+    pub logs: Logs,
+    /// The pool.
     pub pool_id: String,
     /// The engine, so that results are compared with earlier ones of the same engine.
     pub engine: String,

@@ -8,7 +8,7 @@ use std::{
 use engine_provider_api::{Artifact, BuildStep, Command, Step, Template};
 
 use super::{ActError, Artifacts, Context};
-use crate::store::{self, Store};
+use crate::store::Store;
 
 /// Values for the templates of one step.
 pub(super) struct Values<'a> {
@@ -121,17 +121,10 @@ pub(super) fn locate<'a>(
     Some((name, artifact, inside))
 }
 
-/// The file that a log of this pool has.
-pub(super) fn log_path(context: &Context, name: &str) -> PathBuf {
+/// The file that the log of a step's command goes to. Its directory exists.
+pub(super) fn log_path(context: &Context, step: &Step, command: &str) -> Result<PathBuf, ActError> {
     context
-        .home
-        .logs()
-        .join(&context.pool_id)
-        .join(format!("{name}.log"))
-}
-
-/// Creates the directory of this pool's logs.
-pub(super) fn make_log_directory(context: &Context, step: &Step) -> Result<(), ActError> {
-    let directory = context.home.logs().join(&context.pool_id);
-    store::make_directory(&directory).map_err(|source| ActError::store(step, source))
+        .logs
+        .path(&step.id, command)
+        .map_err(|source| ActError::store(step, source))
 }

@@ -167,9 +167,13 @@ impl<'a> Git<'a> {
         limit: Duration,
     ) -> Result<String, ActError> {
         let step = self.step;
-        fill::make_log_directory(self.context, step)?;
-        let log = fill::log_path(self.context, id);
-        let stdout = log.with_extension("out");
+        let log = fill::log_path(self.context, step, id)?;
+        let answer = self
+            .context
+            .store
+            .temporary("answer")
+            .map_err(|source| ActError::store(step, source))?;
+        let stdout = answer.path().join("stdout");
         let file = |path: &Path| LogFile {
             path: path.to_owned(),
             limit_bytes: 4 << 20,
@@ -195,7 +199,6 @@ impl<'a> Git<'a> {
             .into_owned();
         let exited = command::to_end(self.context, step, spec, Some(limit), None).await?;
         let text = command::read_log(&stdout, 4 << 20);
-        let _ = std::fs::remove_file(&stdout);
         if exited.success() {
             return Ok(text);
         }

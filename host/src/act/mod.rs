@@ -24,6 +24,7 @@ mod download;
 mod error;
 mod fill;
 mod git;
+mod logs;
 mod meter;
 mod observe;
 mod permit;
@@ -40,6 +41,7 @@ pub use command::CommandFailure;
 pub use context::{Context, FindTool, Toolbox};
 pub use dag::run_all;
 pub use error::{ActError, MirrorFailure, MissingTool};
+pub use logs::Logs;
 pub use permit::{PlanGate, planned_hosts};
 
 pub(crate) use checkout::is_full_commit;

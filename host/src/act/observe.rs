@@ -93,7 +93,7 @@ pub(super) async fn run(
         Begin::Work(work) => work,
     };
     let scratch = work
-        .scratch(context.run_as())
+        .scratch(context.run_as(), &[])
         .map_err(|source| ActError::store(step, source))?;
     let values = Values {
         context,
@@ -108,12 +108,15 @@ pub(super) async fn run(
         .map(|template| values.fill(template))
         .collect::<Result<Vec<_>, _>>()?;
     let home = scratch.to_string_lossy().into_owned();
-    fill::make_log_directory(context, step)?;
-    let log = fill::log_path(context, &step.id);
-    let file = |path: PathBuf| LogFile {
-        path,
+    let answer = context
+        .store
+        .temporary("answer")
+        .map_err(|source| ActError::store(step, source))?;
+    let file = |name| LogFile {
+        path: answer.path().join(name),
         limit_bytes: OUTPUT_LIMIT_BYTES,
     };
+    let (stdout, stderr) = (file("stdout"), file("stderr"));
     let spec = Spec {
         program,
         args,
@@ -126,8 +129,8 @@ pub(super) async fn run(
         identity: context.run_as(),
         network: Network::None,
         output: Output::Apart {
-            stdout: file(log.with_extension("out")),
-            stderr: file(log.clone()),
+            stdout: stdout.clone(),
+            stderr: stderr.clone(),
         },
         child: Child::Step,
     };
@@ -142,8 +145,8 @@ pub(super) async fn run(
             Exited::Code(code) => Some(code),
             Exited::Signal(_) => None,
         },
-        stdout: command::read_log(&log.with_extension("out"), OUTPUT_LIMIT_BYTES),
-        stderr: command::read_log(&log, OUTPUT_LIMIT_BYTES),
+        stdout: command::read_log(&stdout.path, OUTPUT_LIMIT_BYTES),
+        stderr: command::read_log(&stderr.path, OUTPUT_LIMIT_BYTES),
     };
     if printed.exit.is_none() {
         // Killed from outside, perhaps: an answer, but not one to remember.

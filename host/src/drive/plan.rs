@@ -124,6 +124,7 @@ impl Host {
     ) -> act::Context {
         let policy = Arc::new(chosen.policy.clone());
         let gate = act::PlanGate::new(Arc::clone(&policy), act::planned_hosts(plan, facts));
+        let job = chosen.narrator.context().job_id.as_deref();
         act::Context {
             home: self.home.clone(),
             store: Store::open(&self.home),
@@ -136,6 +137,7 @@ impl Host {
             cancel: self.cancel.clone(),
             net: Net::new(&self.environment, Arc::new(gate)),
             environment: Arc::new(self.environment.clone()),
+            logs: act::Logs::new(&self.home, &chosen.wanted.pool.id, job),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),

@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{EngineError, Fingerprint, Handoff};
+use super::{EngineError, Fingerprint};
 use crate::{
     config::paths::Home,
-    process::{ChildAddress, ProcessIdentity},
+    process::{ChildAddress, ProcessIdentity, Removal},
     store::{StoreError, hex, read_document, try_lock},
 };
 
@@ -156,20 +156,29 @@ impl Instance {
         }
     }
 
-    /// Removes what a dead engine has left: its handoff, where it is this engine's, and its record.
+    /// Takes its handoff away, where it is still this engine's.
+    pub(super) fn withdraw(&self) {
+        removal(&self.handoff, &self.url, self.started_at).carry_out();
+    }
+
+    /// Removes what a dead engine has left: its handoff and its record, where they are this engine's.
     pub(super) fn forget(&self, home: &Home) {
-        let handoff: Option<Handoff> = fs::read(&self.handoff)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
-        let is_its_own = handoff.is_some_and(|handoff| {
-            handoff.url == self.url && handoff.started_at == Some(self.started_at)
-        });
-        if is_its_own {
-            let _ = fs::remove_file(&self.handoff);
-        }
+        self.withdraw();
         let record = self.record(home);
         let _ = fs::remove_file(record.with_extension("partial"));
-        let _ = fs::remove_file(record);
+        removal(&record, &self.url, self.started_at).carry_out();
+    }
+}
+
+/// The removal of a document that speaks of the engine at this URL, started then: a handoff or a
+/// record. Another engine's in its place stays.
+pub(super) fn removal(path: &Path, url: &str, started_at: Timestamp) -> Removal {
+    let started_at = serde_json::to_value(started_at).expect("a time is plain data");
+    Removal {
+        path: path.to_owned(),
+        says: [("url", url.into()), ("started_at", started_at)]
+            .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
+            .into(),
     }
 }
 
@@ -244,11 +253,11 @@ pub(super) fn lock_path(home: &Home, key: &str) -> PathBuf {
     directory(home).join(format!("{key}.lock"))
 }
 
-pub(super) fn directory(home: &Home) -> PathBuf {
+fn directory(home: &Home) -> PathBuf {
     home.state().join("instances")
 }
 
-fn record_path(home: &Home, key: &str) -> PathBuf {
+pub(super) fn record_path(home: &Home, key: &str) -> PathBuf {
     directory(home).join(format!("{key}.json"))
 }
 

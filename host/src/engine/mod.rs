@@ -17,6 +17,7 @@ mod instance;
 mod launch;
 mod logs;
 mod ownership;
+mod place;
 mod port;
 mod probe;
 mod running;

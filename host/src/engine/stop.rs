@@ -106,7 +106,7 @@ pub(super) async fn bring_down(
     let start = Instant::now();
     instance.mark_stopping(home);
     // First of all: nobody is to send it anything new.
-    let _ = std::fs::remove_file(&instance.handoff);
+    instance.withdraw();
     let ended = async {
         if instance.state != State::Starting {
             drain(instance, narrator, hurry).await;

@@ -1,21 +1,19 @@
 //! Results: looked up, made by one at a time, published by one rename.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, document, lock,
-    read_document, rubbish, tree, write_document,
+    Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, copy::Outputs,
+    document, lock, read_document, temporary::Temporary, tree, write_document,
 };
 use crate::process::Identity;
 
 const MANIFEST: &str = "manifest.json";
 const TREE: &str = "tree";
+const SCRATCH: &str = "work";
 
 /// What is known about a result. Written last: a result without one does not exist.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,8 +86,7 @@ pub struct Work {
     key: Key,
     name: String,
     ingredients: Ingredients,
-    temporary: PathBuf,
-    published: bool,
+    temporary: Temporary,
     _lock: Lock,
 }
 
@@ -167,18 +164,15 @@ impl Store {
         if let Some(entry) = self.find(&key)? {
             return Ok(Begin::Hit(Box::new(entry)));
         }
-        let temporary = self.root.join("tmp").join(key.slug());
-        // With the lock held nobody else works here: what lies about is from a crash.
-        rubbish::remove(&temporary).await?;
+        // With the lock held nobody else makes it: what has no manifest is from a crash.
         tree::remove_tree(&self.directory_of(&key))?;
-        tree::make_directory(&temporary)?;
+        let temporary = self.temporary(&key.slug())?;
         let work = Work {
             store: self.clone(),
             key,
             name: name.to_owned(),
             ingredients,
             temporary,
-            published: false,
             _lock: lock,
         };
         tree::make_directory(&work.tree())?;
@@ -196,51 +190,50 @@ impl Work {
     /// The directory that will be the result. Empty at first; not written to by commands.
     #[must_use]
     pub fn tree(&self) -> PathBuf {
-        self.temporary.join(TREE)
+        self.temporary.path().join(TREE)
     }
 
-    /// An empty directory for scratch files beside the result, owned by who runs the commands.
-    /// Asked for again, it is emptied; thrown away when the result is published.
-    pub fn scratch(&self, owner: Option<Identity>) -> Result<PathBuf, StoreError> {
-        let path = self.temporary.join("work");
+    /// A name beside the result, for what commands may read and only this process writes. Thrown
+    /// away when the result is published.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.temporary.path().join(name)
+    }
+
+    /// An empty directory for scratch files, with these empty directories in it, owned by who runs
+    /// the commands. Asked for again, it is emptied; thrown away when the result is published.
+    ///
+    /// Once it is handed over, this process no longer trusts a path in it.
+    pub fn scratch(&self, owner: Option<Identity>, places: &[&str]) -> Result<PathBuf, StoreError> {
+        let path = self.beside(SCRATCH);
         tree::remove_tree(&path)?;
-        tree::make_directory(&path)?;
+        tree::make_for(&path, None)?;
         if let Some(owner) = owner {
             tree::ensure_reachable(&path, owner)?;
-            tree::give_to(&path, owner)?;
+        }
+        for place in places {
+            tree::make_for(&path.join(place), owner)?;
+        }
+        if let Some(owner) = owner {
+            std::os::unix::fs::lchown(&path, Some(owner.uid), Some(owner.gid))
+                .map_err(|source| StoreError::io("change the owner of", &path, source))?;
         }
         Ok(path)
     }
 
-    /// Moves a file or directory of the scratch directory into the result, under the same relative
-    /// path. A link on the way is refused.
-    pub fn take(&self, scratch: &Path, relative: &Path) -> Result<(), StoreError> {
-        let from = tree::inside(scratch, relative)?;
-        let to = self.tree().join(relative);
-        if let Some(parent) = to.parent() {
-            tree::make_directory(parent)?;
+    /// The way from the scratch directory into the result; `owner` is who ran the commands.
+    #[must_use]
+    pub fn outputs(&self, owner: Option<Identity>) -> Outputs {
+        Outputs {
+            scratch: self.beside(SCRATCH),
+            tree: self.tree(),
+            owner: owner.map(|owner| owner.uid),
         }
-        fs::rename(&from, &to).map_err(|source| StoreError::io("move", from, source))
-    }
-
-    /// Moves a whole directory of the scratch directory in place of the result.
-    pub fn take_all(&self, directory: &Path) -> Result<(), StoreError> {
-        let metadata = fs::symlink_metadata(directory)
-            .map_err(|source| StoreError::io("find", directory, source))?;
-        if !metadata.is_dir() {
-            return Err(StoreError::Unsound {
-                path: directory.to_owned(),
-                reason: "is no directory".to_owned(),
-            });
-        }
-        tree::remove_tree(&self.tree())?;
-        fs::rename(directory, self.tree())
-            .map_err(|source| StoreError::io("move", directory, source))
     }
 
     /// Seals, syncs and publishes what is in [`Work::tree`]. Blocks while it syncs.
-    pub fn publish(mut self, result: serde_json::Value) -> Result<Entry, StoreError> {
-        tree::remove_tree(&self.temporary.join("work"))?;
+    pub fn publish(self, result: serde_json::Value) -> Result<Entry, StoreError> {
+        self.remove_all_but_the_tree()?;
         let content = self.tree();
         let mut entries =
             fs::read_dir(&content).map_err(|source| StoreError::io("read", &content, source))?;
@@ -253,32 +246,34 @@ impl Work {
         }
         let manifest = Manifest {
             key: self.key.clone(),
-            name: std::mem::take(&mut self.name),
-            ingredients: std::mem::take(&mut self.ingredients),
+            name: self.name,
+            ingredients: self.ingredients,
             created: Timestamp::now(),
             has_tree,
             result,
         };
-        write_document(&self.temporary.join(MANIFEST), SCHEMA, 0o444, &manifest)?;
+        let document = self.temporary.path().join(MANIFEST);
+        write_document(&document, SCHEMA, 0o444, &manifest)?;
         let target = self.store.directory_of(&self.key);
         let parent = self.store.root.join(self.key.kind.as_str());
         tree::make_directory(&parent)?;
-        fs::rename(&self.temporary, &target)
-            .map_err(|source| StoreError::io("publish", &target, source))?;
-        self.published = true;
+        self.temporary.move_to(&target)?;
         document::sync_directory(&parent)?;
         Ok(Entry {
             path: self.store.path_of(&self.key),
             manifest,
         })
     }
-}
 
-impl Drop for Work {
-    fn drop(&mut self) {
-        if !self.published {
-            // Not reported: whatever is left is removed by whoever takes the lock next.
-            let _ = tree::remove_tree(&self.temporary);
+    fn remove_all_but_the_tree(&self) -> Result<(), StoreError> {
+        let path = self.temporary.path();
+        let failed = |source| StoreError::io("read", path, source);
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name() != TREE {
+                tree::remove_tree(&entry.path())?;
+            }
         }
+        Ok(())
     }
 }

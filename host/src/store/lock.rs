@@ -63,18 +63,24 @@ pub struct Patience<'a> {
 /// Takes a lock if it is free. `doing` says what for, to whoever waits.
 pub fn try_lock(path: &Path, doing: &str) -> Result<Option<Lock>, StoreError> {
     let mut file = open(path)?;
+    if !try_hold(&file).map_err(|source| StoreError::io("lock", path, source))? {
+        return Ok(None);
+    }
+    // Only a message: a full disk must not keep anybody from working.
+    let _ = sign(&mut file, doing);
+    Ok(Some(Lock { _file: file }))
+}
+
+/// Locks an open file or directory until it is closed, if nobody else has.
+pub(super) fn try_hold(file: &File) -> std::io::Result<bool> {
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the file that takes locks"
     )]
     match file.try_lock() {
-        Ok(()) => {
-            // Only a message: a full disk must not keep anybody from working.
-            let _ = sign(&mut file, doing);
-            Ok(Some(Lock { _file: file }))
-        }
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(source)) => Err(StoreError::io("lock", path, source)),
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => Err(source),
     }
 }
 

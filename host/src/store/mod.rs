@@ -8,7 +8,7 @@
 //!   archive/KEY/   manifest.json, tree/      unpacked downloads
 //!   blobs/sha256/  HEX, HEX.json             single files, mode 0444, and how they were verified
 //!   partial/       NAME.partial              downloads that may be resumed
-//!   tmp/           KIND-KEY/                 work in progress; rubbish once its lock is free
+//!   tmp/           NAME.RANDOM/              work of one run; rubbish once nobody holds it
 //!   locks/         NAME.lock                 never deleted
 //! ```
 //!
@@ -24,17 +24,20 @@
 //!   stay writable for the host's user, so that a home can be deleted with `rm -r`.
 
 mod blob;
+mod copy;
 mod document;
 mod entry;
 mod error;
 mod key;
+mod link;
 mod lock;
-mod rubbish;
+mod temporary;
 mod tree;
 
 use std::path::{Path, PathBuf};
 
 pub use blob::{Blob, FileIdentity};
+pub use copy::Outputs;
 pub use document::{read_document, write_document, write_file};
 pub use entry::{Begin, Entry, Manifest, Miss, Work};
 pub use error::StoreError;
@@ -42,8 +45,11 @@ pub(crate) use error::{ensure_space, free_bytes, human_bytes};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
-pub use tree::{digest_file, digest_tree, ensure_reachable, give_to, remove_tree, sync_tree};
-pub(crate) use tree::{make_directory, remove_named, seal, size_of_tree};
+pub(crate) use temporary::hold;
+pub use tree::{
+    digest_file, digest_tree, ensure_reachable, give_to, make_place, remove_tree, sync_tree,
+};
+pub(crate) use tree::{make_directory, seal, size_of_tree};
 
 use crate::config::paths::Home;
 

@@ -48,10 +48,10 @@ async fn what_is_published_is_found_read_only_and_explains_the_next_miss() {
         Miss::First
     );
     let made = work(&store, "-DX=1").await;
-    let scratch = made.scratch(None).unwrap();
+    let scratch = made.scratch(None, &[]).unwrap();
     fs::create_dir_all(scratch.join("bin")).unwrap();
     fs::write(scratch.join("bin/engine"), "x").unwrap();
-    made.take(&scratch, Path::new("bin/engine")).unwrap();
+    made.outputs(None).take(Path::new("bin/engine")).unwrap();
     let entry = made.publish(json!({"attempt": 0})).unwrap();
     assert_eq!(fs::read(entry.path.join("bin/engine")).unwrap(), b"x");
     assert!(!entry.path.with_file_name("work").exists());
@@ -89,8 +89,8 @@ async fn abandoned_work_leaves_nothing_and_rubbish_of_a_crash_is_swept() {
     drop(work(&store, "a").await);
     assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
 
-    // A crash leaves the directory and a free lock.
-    let crashed = store.root().join("tmp/build-0123");
+    // A crash leaves a directory that nobody holds.
+    let crashed = store.root().join("tmp/build-0123.abc");
     fs::create_dir_all(crashed.join("work")).unwrap();
     let busy = work(&store, "b").await;
     assert_eq!(store.sweep().unwrap(), 1);
@@ -125,32 +125,51 @@ async fn content_that_somebody_deleted_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_directory_is_used_again_only_when_nobody_works_in_it_any_more() {
+async fn commands_of_a_killed_host_never_write_into_the_next_run() {
     let home = tempfile::tempdir().unwrap();
     let store = store(home.path());
-    let key = made_of("a").key(Kind::Build);
-    let left = store.root().join("tmp").join(key.slug()).join("work");
-    fs::create_dir_all(&left).unwrap();
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a command of a killed host is played by a real process"
-    )]
-    let mut straggler = std::process::Command::new("sleep")
-        .arg("600")
-        .current_dir(&left)
-        .spawn()
+    // The host is gone, and its lock of the key with it; a compiler of it still writes.
+    let killed = store
+        .temporary(&made_of("a").key(Kind::Build).slug())
         .unwrap();
-    assert_eq!(store.sweep().unwrap(), 0);
-    let mut again = std::pin::pin!(work(&store, "a"));
-    tokio::select! {
-        biased;
-        _ = &mut again => panic!("it was not waited for"),
-        () = tokio::task::yield_now() => {}
+    let left = killed.path().join("work");
+    fs::create_dir(&left).unwrap();
+    let again = work(&store, "a").await;
+    let scratch = again.scratch(None, &[]).unwrap();
+    fs::write(left.join("late"), "x").unwrap();
+    assert_ne!(left, scratch);
+    assert!(fs::read_dir(&scratch).unwrap().next().is_none());
+    assert_eq!(store.sweep().unwrap(), 0, "both are held");
+    drop(killed);
+    assert!(!left.exists() && scratch.exists());
+}
+
+#[tokio::test]
+async fn places_are_handed_over_with_the_scratch_directory_and_outputs_come_back() {
+    if !rustix::process::geteuid().is_root() {
+        return;
     }
-    straggler.kill().unwrap();
-    straggler.wait().unwrap();
-    again.await;
-    assert!(!left.exists());
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let somebody = crate::process::Identity {
+        uid: 64_123,
+        gid: 64_123,
+    };
+    let made = work(&store(home.path()), "a").await;
+    let scratch = made.scratch(Some(somebody), &[".home"]).unwrap();
+    let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&scratch), somebody.uid);
+    assert_eq!(owner(&scratch.join(".home")), somebody.uid);
+    assert_eq!(owner(scratch.parent().unwrap()), 0);
+    // What root owns was not made by the build, whatever name it has there.
+    fs::write(scratch.join("out"), "x").unwrap();
+    let outputs = made.outputs(Some(somebody));
+    let error = outputs.take(Path::new("out")).unwrap_err();
+    assert!(matches!(error, StoreError::Unsound { .. }), "{error}");
+    std::os::unix::fs::chown(scratch.join("out"), Some(somebody.uid), None).unwrap();
+    outputs.take(Path::new("out")).unwrap();
+    assert_eq!(owner(&made.tree().join("out")), 0);
 }
 
 #[test]

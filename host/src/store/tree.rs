@@ -4,17 +4,27 @@
 //! process is root: nothing here follows a symbolic link.
 
 use std::{
-    fs::{self, File, Metadata},
+    ffi::OsStr,
+    fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::{
-        DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+        },
     },
-    path::{Component, Path, PathBuf},
+    path::Path,
 };
 
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Stat},
+    io::Errno,
+    process::{Gid, Uid},
+};
 use sha2::{Digest as _, Sha256};
 
-use super::{StoreError, key::hex};
+use super::{StoreError, key::hex, link::check_link};
 use crate::process::Identity;
 
 /// Creates a directory and its parents, readable for everybody: engines run as another user.
@@ -34,7 +44,7 @@ pub fn remove_tree(path: &Path) -> Result<(), StoreError> {
             if error.kind() != io::ErrorKind::PermissionDenied {
                 return Err(error);
             }
-            open_directories(path)?;
+            open_directories(path).map_err(io::Error::other)?;
             fs::remove_dir_all(path)
         }),
         Ok(_) => fs::remove_file(path),
@@ -48,105 +58,109 @@ pub fn remove_tree(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Removes every file and directory of this name from a tree.
-pub(crate) fn remove_named(root: &Path, name: &str) -> Result<(), StoreError> {
-    let failed = |source| StoreError::io("read", root, source);
-    for entry in fs::read_dir(root).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name() == name {
-            remove_tree(&entry.path())?;
-        } else if entry.file_type().map_err(failed)?.is_dir() {
-            remove_named(&entry.path(), name)?;
+/// Opens every directory for its owner.
+fn open_directories(path: &Path) -> Result<(), StoreError> {
+    walk(path, &mut |found| {
+        if found.kind() != FileType::Directory {
+            return Ok(());
         }
-    }
-    Ok(())
-}
-
-fn open_directories(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_directories(&entry.path())?;
-        }
-    }
-    Ok(())
+        let failed = |source| StoreError::io("change the mode of", found.path, source);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(found.directory, found.name, flags, Mode::empty())
+            .map_err(|error| failed(error.into()))?;
+        let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        fs::set_permissions(itself, fs::Permissions::from_mode(0o700)).map_err(failed)
+    })
 }
 
 /// Gives a file or tree to a user; links themselves, not what they point to.
+///
+/// Whoever may write to the tree meanwhile can have another part of it given away, never anything
+/// outside.
 pub fn give_to(path: &Path, identity: Identity) -> Result<(), StoreError> {
-    walk(path, &mut |path, _| {
-        std::os::unix::fs::lchown(path, Some(identity.uid), Some(identity.gid))
-            .map_err(|source| StoreError::io("change the owner of", path, source))
+    walk(path, &mut |found| {
+        rustix::fs::chownat(
+            found.directory,
+            found.name,
+            Some(Uid::from_raw(identity.uid)),
+            Some(Gid::from_raw(identity.gid)),
+            AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .map_err(|error| StoreError::io("change the owner of", found.path, error.into()))
     })
 }
 
-/// Checks and seals the files of a finished result: they are read-only, belong to this process's
-/// user, and no link leads out of `root`.
+/// Creates an empty directory, in one that only this process's user writes to, and hands it over.
+pub(super) fn make_for(path: &Path, owner: Option<Identity>) -> Result<(), StoreError> {
+    fs::DirBuilder::new()
+        .mode(0o755)
+        .create(path)
+        .map_err(|source| StoreError::io("create", path, source))?;
+    match owner {
+        None => Ok(()),
+        // Nobody else could put anything in its place yet.
+        Some(owner) => std::os::unix::fs::lchown(path, Some(owner.uid), Some(owner.gid))
+            .map_err(|source| StoreError::io("change the owner of", path, source)),
+    }
+}
+
+/// A directory that outlives runs, for whoever runs commands or engines now; `None`: this process's
+/// user. Its parent must be writable for this process's user alone.
+///
+/// One that belongs to somebody else, left from a time when another user ran them, is made anew:
+/// nobody gets to read, or run, what another user put there.
+pub fn make_place(path: &Path, owner: Option<Identity>) -> Result<(), StoreError> {
+    if let Some(parent) = path.parent() {
+        make_directory(parent)?;
+    }
+    if let Some(owner) = owner {
+        ensure_reachable(path, owner)?;
+    }
+    let wanted = owner.map_or(rustix::process::geteuid().as_raw(), |owner| owner.uid);
+    let is_link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() && metadata.uid() == wanted => return Ok(()),
+        // An administrator's, to another disk.
+        Ok(metadata) if is_link => {
+            let reason = format!(
+                "is a link to something of user {}, and user {wanted} needs a directory there",
+                metadata.uid()
+            );
+            return Err(unsound(path, &reason));
+        }
+        Ok(_) => remove_tree(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link => {}
+        Err(error) => return Err(StoreError::io("read", path, error)),
+    }
+    match make_for(path, owner) {
+        // Somebody else, doing the same.
+        Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Checks and seals the files of a finished result that nobody else can write to: they are
+/// read-only, are nowhere else too, and no link leads out of `root`.
 pub(crate) fn seal(root: &Path) -> Result<(), StoreError> {
-    let me = (rustix::process::geteuid(), rustix::process::getegid());
-    walk(root, &mut |path, metadata| {
-        if metadata.is_symlink() {
-            return check_link(root, path);
-        }
-        if !metadata.is_file() && !metadata.is_dir() {
-            return Err(unsound(path, "is neither file, directory nor link"));
-        }
-        if metadata.uid() != me.0.as_raw() {
-            std::os::unix::fs::lchown(path, Some(me.0.as_raw()), Some(me.1.as_raw()))
-                .map_err(|source| StoreError::io("change the owner of", path, source))?;
-        }
-        let executable = metadata.mode() & 0o111 != 0;
-        let mode = match (metadata.is_dir(), executable) {
-            (true, _) => 0o755,
-            (false, true) => 0o555,
-            (false, false) => 0o444,
+    walk(root, &mut |found| {
+        let mode = match found.kind() {
+            FileType::Symlink => return check_link(root, found.path),
+            FileType::Directory => 0o755,
+            FileType::RegularFile if found.stat.st_nlink > 1 => {
+                return Err(unsound(found.path, "is the same file as another one"));
+            }
+            FileType::RegularFile if found.stat.st_mode & 0o111 != 0 => 0o555,
+            FileType::RegularFile => 0o444,
+            _ => return Err(unsound(found.path, "is neither file, directory nor link")),
         };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))
-            .map_err(|source| StoreError::io("change the mode of", path, source))
+        fs::set_permissions(found.path, fs::Permissions::from_mode(mode))
+            .map_err(|source| StoreError::io("change the mode of", found.path, source))
     })
 }
 
-/// Refuses a link that is absolute or climbs out of `root`.
-fn check_link(root: &Path, link: &Path) -> Result<(), StoreError> {
-    let target = fs::read_link(link).map_err(|source| StoreError::io("read", link, source))?;
-    let inside = link
-        .parent()
-        .and_then(|parent| parent.strip_prefix(root).ok());
-    let mut depth = inside.map_or(0, |inside| inside.components().count());
-    for component in target.components() {
-        match component {
-            Component::Normal(_) => depth += 1,
-            Component::CurDir => {}
-            Component::ParentDir if depth > 0 => depth -= 1,
-            _ => {
-                let reason = format!("is a link out of the result, to {}", target.display());
-                return Err(unsound(link, &reason));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The path `relative` below `root`, if no link on the way leads elsewhere and something is there.
-pub(crate) fn inside(root: &Path, relative: &Path) -> Result<PathBuf, StoreError> {
-    let mut path = root.to_owned();
-    for component in relative.components() {
-        match component {
-            Component::Normal(name) => path.push(name),
-            Component::CurDir => continue,
-            _ => return Err(unsound(relative, "is not a path inside")),
-        }
-        let metadata =
-            fs::symlink_metadata(&path).map_err(|source| StoreError::io("find", &path, source))?;
-        if metadata.is_symlink() && path != root.join(relative) {
-            return Err(unsound(&path, "is a link on the way to a result"));
-        }
-    }
-    Ok(path)
-}
-
-fn unsound(path: &Path, reason: &str) -> StoreError {
+pub(super) fn unsound(path: &Path, reason: &str) -> StoreError {
     StoreError::Unsound {
         path: path.to_owned(),
         reason: reason.to_owned(),
@@ -183,19 +197,21 @@ pub fn digest_file(path: &Path) -> Result<String, StoreError> {
 /// SHA-256 over the names, modes and contents of a tree, as 64 hexadecimal digits. Blocks.
 pub fn digest_tree(root: &Path) -> Result<String, StoreError> {
     let mut lines = Vec::new();
-    walk(root, &mut |path, metadata| {
+    walk(root, &mut |found| {
+        let path = found.path;
         let name = path.strip_prefix(root).unwrap_or(path).display();
-        if metadata.is_symlink() {
-            let target =
-                fs::read_link(path).map_err(|source| StoreError::io("read", path, source))?;
-            lines.push(format!("l {name} {}", target.display()));
-        } else if metadata.is_file() {
-            let sign = if metadata.mode() & 0o111 == 0 {
-                '-'
-            } else {
-                'x'
-            };
-            lines.push(format!("{sign} {name} {}", digest_file(path)?));
+        match found.kind() {
+            FileType::Symlink => {
+                let target =
+                    fs::read_link(path).map_err(|source| StoreError::io("read", path, source))?;
+                lines.push(format!("l {name} {}", target.display()));
+            }
+            FileType::RegularFile => {
+                let executable = found.stat.st_mode & 0o111 != 0;
+                let sign = if executable { 'x' } else { '-' };
+                lines.push(format!("{sign} {name} {}", digest_file(path)?));
+            }
+            _ => {}
         }
         Ok(())
     })?;
@@ -206,12 +222,10 @@ pub fn digest_tree(root: &Path) -> Result<String, StoreError> {
 /// Bytes of all files of a tree.
 pub(crate) fn size_of_tree(root: &Path) -> Result<u64, StoreError> {
     let mut size = 0;
-    walk(root, &mut |_, metadata| {
-        size += if metadata.is_file() {
-            metadata.len()
-        } else {
-            0
-        };
+    walk(root, &mut |found| {
+        if found.kind() == FileType::RegularFile {
+            size += u64::try_from(found.stat.st_size).unwrap_or(0);
+        }
         Ok(())
     })?;
     Ok(size)
@@ -242,20 +256,70 @@ pub fn ensure_reachable(path: &Path, identity: Identity) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Visits a tree, directories before what is in them, without following links.
+/// Something met on a walk: `name` in `directory`, however it is called by now.
+struct Found<'a> {
+    directory: BorrowedFd<'a>,
+    name: &'a OsStr,
+    path: &'a Path,
+    stat: Stat,
+}
+
+impl Found<'_> {
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
+}
+
+/// Visits a tree, directories before what is in them. Goes from descriptor to descriptor: a
+/// directory that is replaced by a link meanwhile does not lead the walk elsewhere.
 fn walk(
-    path: &Path,
-    visit: &mut impl FnMut(&Path, &Metadata) -> Result<(), StoreError>,
+    root: &Path,
+    visit: &mut impl FnMut(&Found<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let failed = |source| StoreError::io("read", path, source);
-    let metadata = fs::symlink_metadata(path).map_err(failed)?;
-    visit(path, &metadata)?;
-    if metadata.is_dir() {
-        for entry in fs::read_dir(path).map_err(failed)? {
-            walk(&entry.map_err(failed)?.path(), visit)?;
+    let parent = root.parent().unwrap_or(Path::new("/"));
+    let name = root.file_name().unwrap_or(OsStr::new("."));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(parent, flags, Mode::empty())
+        .map_err(|error| StoreError::io("read", parent, error.into()))?;
+    walk_at(directory.as_fd(), name, root, visit)
+}
+
+fn walk_at(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    path: &Path,
+    visit: &mut impl FnMut(&Found<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let failed = |error: Errno| StoreError::io("read", path, error.into());
+    let found = Found {
+        directory,
+        name,
+        path,
+        stat: rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?,
+    };
+    visit(&found)?;
+    if found.kind() != FileType::Directory {
+        return Ok(());
+    }
+    let inner = open_directory(Some(directory), name).map_err(failed)?;
+    for entry in rustix::fs::Dir::read_from(&inner).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            walk_at(inner.as_fd(), name, &path.join(name), visit)?;
         }
     }
     Ok(())
+}
+
+/// Opens a directory for reading; a link is not followed.
+pub(super) fn open_directory(
+    directory: Option<BorrowedFd<'_>>,
+    name: &OsStr,
+) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let from = directory.unwrap_or(rustix::fs::CWD);
+    rustix::fs::openat(from, name, flags, Mode::empty())
 }
 
 #[cfg(test)]
@@ -264,35 +328,10 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn links_inside_a_result_stay_and_links_out_of_it_are_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("r");
-        make_directory(&root.join("lib")).unwrap();
-        fs::write(root.join("lib/a.so.1"), "x").unwrap();
-        symlink("a.so.1", root.join("lib/a.so")).unwrap();
-        symlink("../lib/a.so", root.join("lib/b.so")).unwrap();
-        seal(&root).unwrap();
-        for target in ["/etc/passwd", "../../x", "a/../../../x"] {
-            symlink(target, root.join("lib/bad")).unwrap();
-            let error = seal(&root).unwrap_err();
-            assert!(
-                matches!(error, StoreError::Unsound { .. }),
-                "{target}: {error}"
-            );
-            fs::remove_file(root.join("lib/bad")).unwrap();
-        }
-    }
-
-    #[test]
-    fn an_output_behind_a_linked_directory_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        symlink("/etc", directory.path().join("build")).unwrap();
-        let error = inside(directory.path(), Path::new("build/passwd")).unwrap_err();
-        assert!(matches!(error, StoreError::Unsound { .. }), "{error}");
-        let error = inside(directory.path(), Path::new("../x")).unwrap_err();
-        assert!(matches!(error, StoreError::Unsound { .. }), "{error}");
-    }
+    const SOMEBODY: Identity = Identity {
+        uid: 64_123,
+        gid: 64_123,
+    };
 
     #[test]
     fn sealed_files_are_read_only_keep_their_x_bit_and_can_be_removed() {
@@ -308,6 +347,66 @@ mod tests {
         remove_tree(&root).unwrap();
         remove_tree(&root).unwrap();
         assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_link_out_of_a_result_and_a_file_with_two_names_are_not_sealed() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("r");
+        make_directory(&root).unwrap();
+        symlink("/etc", root.join("bad")).unwrap();
+        assert!(matches!(seal(&root), Err(StoreError::Unsound { .. })));
+        fs::remove_file(root.join("bad")).unwrap();
+        let other = directory.path().join("other");
+        fs::write(&other, "x").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::hard_link(&other, root.join("x")).unwrap();
+        assert!(matches!(seal(&root), Err(StoreError::Unsound { .. })));
+        assert_eq!(fs::metadata(&other).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_given_away_ends_at_links() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let outside = directory.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("x"), "x").unwrap();
+        let root = directory.path().join("r");
+        make_directory(&root.join("a")).unwrap();
+        symlink(&outside, root.join("a/link")).unwrap();
+        symlink(outside.join("x"), root.join("file")).unwrap();
+        give_to(&root, SOMEBODY).unwrap();
+        let owner = |path: &Path| fs::symlink_metadata(path).unwrap().uid();
+        assert_eq!(owner(&root.join("a/link")), SOMEBODY.uid);
+        assert_eq!(owner(&outside), 0);
+        assert_eq!(owner(&outside.join("x")), 0);
+    }
+
+    #[test]
+    fn a_place_of_another_user_is_made_anew_and_ones_own_is_kept() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .unwrap();
+        let place = directory.path().join("cache/ccache");
+        let owner = || fs::metadata(&place).unwrap().uid();
+        make_place(&place, Some(SOMEBODY)).unwrap();
+        fs::write(place.join("planted"), "x").unwrap();
+        make_place(&place, Some(SOMEBODY)).unwrap();
+        assert!(place.join("planted").exists());
+        // Root runs the commands from now on.
+        make_place(&place, None).unwrap();
+        assert_eq!((owner(), place.join("planted").exists()), (0, false));
+        fs::write(place.join("secret"), "x").unwrap();
+        make_place(&place, Some(SOMEBODY)).unwrap();
+        assert_eq!(owner(), SOMEBODY.uid);
+        assert!(!place.join("secret").exists());
     }
 
     #[test]

@@ -510,6 +510,18 @@ async fn a_stop_waits_for_requests_in_flight_and_takes_the_handoff_away_first() 
 }
 
 #[tokio::test]
+async fn a_handoff_that_somebody_else_has_written_meanwhile_survives_the_stop() {
+    let room = Room::new();
+    let engine = room.start(&room.job(&[])).await;
+    let mut other: Handoff = serde_json::from_slice(&fs::read(room.handoff()).unwrap()).unwrap();
+    other.url = "http://127.0.0.1:1".to_owned();
+    let text = serde_json::to_vec(&other).unwrap();
+    fs::write(room.handoff(), &text).unwrap();
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    assert_eq!(fs::read(room.handoff()).unwrap(), text);
+}
+
+#[tokio::test]
 async fn whoever_is_in_a_hurry_does_not_wait_for_requests() {
     let room = Room::new();
     let engine = room
@@ -545,19 +557,46 @@ async fn buffers_on_the_gpu_are_believed_and_others_are_not() {
     let engine = room.start(&job).await;
     engine.stop(&CancellationToken::new()).await.unwrap();
     let parts = job.parts();
-    let without_driver = |_: &[ProcessIdentity]| Some(0);
     let mut request = parts.request(&job, &room.keeper, &room.narrator, &room.cancel);
-    request.driver_memory = Some(&without_driver);
+    request.driver_memory = Some(&|tree| {
+        assert!(!tree.is_empty() && tree.iter().all(|process| process.is_alive()));
+        Box::pin(async { Some(0) })
+    });
     let error = engine::start(request).await.unwrap_err();
     assert!(
         error.to_string().contains("the driver knows of no memory"),
         "{error}"
     );
+    // A driver that has no word, or knows of memory, is no hindrance.
+    for word in [None, Some(1 << 30)] {
+        let answers: Box<engine::DriverMemory> = Box::new(move |_| Box::pin(async move { word }));
+        let mut request = parts.request(&job, &room.keeper, &room.narrator, &room.cancel);
+        request.driver_memory = Some(&*answers);
+        let Ok(Outcome::Started(engine)) = engine::start(request).await else {
+            panic!("{word:?} is no disproof")
+        };
+        engine.stop(&CancellationToken::new()).await.unwrap();
+    }
 
     job.faults = vec!["--print-line".into(), "CPU buffer size = 900 MiB".into()];
     let error = room.fail(&job).await;
     assert_eq!(error.kind(), "not-on-gpu");
     room.assert_empty().await;
+}
+
+#[tokio::test]
+async fn a_required_gpu_that_cannot_be_proven_is_refused_before_anything_starts() {
+    let room = Room::new();
+    let mut job = room.job(&[]);
+    job.gpu_percent = Some(90);
+    let mut parts = job.parts();
+    parts.prepared.gpu_evidence = None;
+    let error = room.start_parts(&job, &parts).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.exit()),
+        ("no-gpu-evidence", Exit::Provider)
+    );
+    assert!(room.keeper.process().is_none(), "no keeper was needed");
 }
 
 #[tokio::test]
@@ -619,6 +658,45 @@ async fn another_user_s_engine_is_recognised_by_its_socket() {
     let engine = room.start(&job).await;
     let status = fs::read_to_string(format!("/proc/{}/status", engine.instance().process.pid));
     assert!(status.unwrap().contains("Uid:\t65534\t65534\t65534\t65534"));
+}
+
+#[tokio::test]
+async fn what_another_user_could_write_is_not_inherited() {
+    use std::os::unix::fs::MetadataExt;
+    if !rustix::process::geteuid().is_root() {
+        // Becoming somebody else takes root.
+        return;
+    }
+    let room = Room::new();
+    let mut job = room.job_of_another_user();
+    let record = room.root.join("record");
+    job.env.insert("CACHE".into(), "{cache.torch}".into());
+    let engine = room.start(&job).await;
+    let places = [
+        fs::read_link(format!("/proc/{}/cwd", engine.instance().process.pid)).unwrap(),
+        room.home.cache("torch"),
+    ];
+    for place in &places {
+        assert_eq!(fs::metadata(place).unwrap().uid(), 65_534);
+        fs::write(place.join("sitecustomize.py"), "evil").unwrap();
+    }
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    // The same user finds what it left.
+    let engine = room.start(&job).await;
+    assert!(
+        places
+            .iter()
+            .all(|place| place.join("sitecustomize.py").exists())
+    );
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    // Now as this user, root.
+    job.uid = None;
+    job.faults = vec!["--record".into(), record.to_str().unwrap().into()];
+    let _engine = room.start(&job).await;
+    for place in &places {
+        assert_eq!(fs::metadata(place).unwrap().uid(), 0);
+        assert_eq!(fs::read_dir(place).unwrap().count(), 0, "{place:?}");
+    }
 }
 
 #[tokio::test]

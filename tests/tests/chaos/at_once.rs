@@ -16,7 +16,7 @@ fn two_preparations_at_once_build_once_and_both_succeed() {
     let (machine, _repository, mut pool) = stage();
     // Long enough for both to be there.
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=2"]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let start = || machine.start(machine.command(&["prepare", "--json", "--log-format=json"]));
     let both = [start(), start()];
     let runs = both.map(|running| running.finish(e2e::RUN_LIMIT).code(0));
@@ -37,7 +37,7 @@ fn two_preparations_at_once_build_once_and_both_succeed() {
 #[test]
 fn two_provisions_of_one_pool_at_once_start_one_engine() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let start = || machine.start(machine.command(&["provision", "--log-format=json"]));
     let mut both = [start(), start()];
     let urls = [both[0].wait_ready(), both[1].wait_ready()];
@@ -66,7 +66,7 @@ fn two_provisions_of_one_pool_at_once_start_one_engine() {
 fn a_host_that_waits_takes_over_when_the_one_that_builds_is_killed() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=5"]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let first = machine.start(machine.command(&["prepare"]));
     wait_for("the build's own program", e2e::RUN_LIMIT, || {
         let all = machine.processes();

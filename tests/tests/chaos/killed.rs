@@ -52,7 +52,7 @@ fn killed_at_any_instant_nothing_is_left_and_the_next_run_succeeds() {
 #[test]
 fn a_killed_host_takes_its_engine_and_handoff_with_it() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let mut running = machine.provision(&[]);
     let url = running.wait_ready();
     let _ = running.end(Signal::KILL).code(137);
@@ -70,7 +70,7 @@ fn a_killed_host_takes_its_engine_and_handoff_with_it() {
 fn a_host_killed_while_it_builds_takes_the_build_with_it() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=600"]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let running = machine.start(machine.command(&["provision"]));
     wait_for("the build's own program", e2e::RUN_LIMIT, || {
         let all = machine.processes();
@@ -85,14 +85,14 @@ fn a_host_killed_while_it_builds_takes_the_build_with_it() {
     machine.assert_clean();
     machine.store().assert_sound();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     assert_recovers(&machine);
 }
 
 #[test]
 fn a_killed_keeper_ends_the_engine_and_the_command_says_so() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let running = machine.provision(&[]);
     let keeper = keeper_of(&machine, &running);
     e2e::signal(keeper.pid, Signal::KILL);
@@ -107,7 +107,7 @@ fn a_killed_keeper_ends_the_engine_and_the_command_says_so() {
 fn a_keeper_killed_while_it_builds_ends_the_build_and_the_command_says_so() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=600"]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let running = machine.start(machine.command(&["provision"]));
     wait_for("the build's own program", e2e::RUN_LIMIT, || {
         let all = machine.processes();
@@ -126,7 +126,7 @@ fn a_keeper_killed_while_it_builds_ends_the_build_and_the_command_says_so() {
     machine.store().assert_sound();
     machine.assert_clean();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     assert_recovers(&machine);
 }
 
@@ -161,7 +161,7 @@ fn a_killed_worker_is_an_error_that_says_so_and_leaves_no_process() {
 #[test]
 fn a_detached_engine_outlives_its_host_and_can_be_stopped() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision", "--detach", "--json"]).code(0);
     let url = run.json()["url"].as_str().unwrap().to_owned();
     assert_eq!(http_get(&format!("{url}/health")).unwrap().0, 200);
@@ -177,7 +177,7 @@ fn a_detached_engine_outlives_its_host_and_can_be_stopped() {
 #[test]
 fn a_detached_engine_that_dies_leaves_no_handoff() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let _ = machine.run(&["provision", "--detach"]).code(0);
     e2e::signal(engine_pid(&machine), Signal::KILL);
     machine.assert_clean();
@@ -189,7 +189,7 @@ fn a_detached_engine_that_dies_leaves_no_handoff() {
 #[test]
 fn a_detached_engine_whose_keeper_is_killed_goes_with_it() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let detached = machine.start(machine.command(&["provision", "--detach"]));
     let pid = detached.pid();
     let _ = detached.finish(e2e::RUN_LIMIT).code(0);

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -11,14 +10,18 @@ use regex::Regex;
 
 use crate::{
     act::{
-        ACTOR, ActError, Artifacts, CommandFailure, Context,
+        ACTOR, ActError, Artifacts, CommandFailure, Context, blocking,
         command::{self, Job, PATH},
         fill::{self, Values},
         meter::Meter,
     },
     process::{Exited, Network},
-    store::{self, StoreError, Work},
+    store::{StoreError, Work},
 };
+
+/// Directories of the working directory that commands may fill, or remove, as they like.
+const HOME: &str = ".home";
+const TEMPORARY: &str = ".tmp";
 
 /// Tries one attempt after the other; gives the number of the one that succeeded.
 pub(super) async fn all(
@@ -37,7 +40,7 @@ pub(super) async fn all(
             tell_retry(context, act, attempt, failure);
         }
         let scratch = work
-            .scratch(context.run_as())
+            .scratch(context.run_as(), &[HOME, TEMPORARY])
             .map_err(|source| ActError::store(step, source))?;
         let values = Values {
             context,
@@ -47,7 +50,7 @@ pub(super) async fn all(
         };
         match one_attempt(&values, act, attempt, number > 0).await {
             Ok(()) => {
-                take_outputs(step, act, work, &scratch)?;
+                take_outputs(context, step, act, work).await?;
                 return Ok(u32::try_from(number).unwrap_or(u32::MAX));
             }
             // Another way to build does not help against a full disk.
@@ -132,7 +135,7 @@ fn job<'a>(
     command: &'a Command,
 ) -> Result<Job<'a>, ActError> {
     let work = values.work.expect("a build has a working directory");
-    let mut env = environment(values, act, work)?;
+    let mut env = environment(values, act, work);
     for (name, template) in &command.env {
         env.insert(name.clone(), values.fill(template)?);
     }
@@ -166,11 +169,7 @@ fn job<'a>(
 
 /// What every command of a build sees: what policy passes through, a fixed `PATH` after the
 /// directories of its tools, a language that patterns can be written for, and places to write.
-fn environment(
-    values: &Values<'_>,
-    act: &BuildStep,
-    work: &Path,
-) -> Result<BTreeMap<String, String>, ActError> {
+fn environment(values: &Values<'_>, act: &BuildStep, work: &Path) -> BTreeMap<String, String> {
     let mut path: Vec<PathBuf> = Vec::new();
     let tools = fill::names(act, "tool")
         .into_iter()
@@ -190,35 +189,30 @@ fn environment(
     let fixed = [
         ("PATH", path.join(":")),
         ("LC_ALL", "C.UTF-8".to_owned()),
-        ("HOME", make_place(values, work, ".home")?),
-        ("TMPDIR", make_place(values, work, ".tmp")?),
+        ("HOME", work.join(HOME).to_string_lossy().into_owned()),
+        (
+            "TMPDIR",
+            work.join(TEMPORARY).to_string_lossy().into_owned(),
+        ),
     ];
     env.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
-    Ok(env)
+    env
 }
 
-/// A directory in the working directory, for whoever builds.
-fn make_place(values: &Values<'_>, work: &Path, name: &str) -> Result<String, ActError> {
-    let path = work.join(name);
-    let made = match fs::symlink_metadata(&path) {
-        Ok(_) => Ok(()),
-        Err(_) => store::make_directory(&path).and_then(|()| match values.context.run_as() {
-            Some(user) => store::give_to(&path, user),
-            None => Ok(()),
-        }),
-    };
-    made.map_err(|source| ActError::store(values.step, source))?;
-    Ok(path.to_string_lossy().into_owned())
-}
-
-fn take_outputs(step: &Step, act: &BuildStep, work: &Work, scratch: &Path) -> Result<(), ActError> {
-    for output in &act.outputs {
-        let output = Path::new(output);
-        match work.take(scratch, output) {
+/// Copies the outputs into the result.
+async fn take_outputs(
+    context: &Context,
+    step: &Step,
+    act: &BuildStep,
+    work: &Work,
+) -> Result<(), ActError> {
+    for output in act.outputs.iter().map(PathBuf::from) {
+        let (outputs, path) = (work.outputs(context.run_as()), output.clone());
+        match blocking(move || outputs.take(&path)).await {
             Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 return Err(ActError::Output {
                     step: step.id.clone(),
-                    path: output.to_owned(),
+                    path: output,
                 });
             }
             other => other.map_err(|source| ActError::store(step, source))?,

@@ -20,7 +20,7 @@
 mod attempt;
 mod key;
 
-use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use engine_provider_api::{Artifact, ArtifactState, BuildStep, Step};
 use serde::{Deserialize, Serialize};
@@ -159,21 +159,7 @@ fn permit(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActErro
 
 /// Creates the directories that outlive the build, for whoever builds.
 fn make_caches(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActError> {
-    let make = |name: &str| -> Result<(), StoreError> {
-        let path = context.home.cache(name);
-        store::make_directory(&path)?;
-        let Some(user) = context.run_as() else {
-            return Ok(());
-        };
-        store::ensure_reachable(&path, user)?;
-        let metadata =
-            fs::metadata(&path).map_err(|source| StoreError::io("read", &path, source))?;
-        if metadata.uid() == user.uid {
-            Ok(())
-        } else {
-            store::give_to(&path, user)
-        }
-    };
+    let make = |name: &str| store::make_place(&context.home.cache(name), context.run_as());
     fill::names(act, "cache")
         .into_iter()
         .try_for_each(make)

@@ -1,6 +1,6 @@
 //! Git objects out of a source distribution of the Python package index.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use engine_provider_api::{Mirror, Step};
 
@@ -13,12 +13,13 @@ use crate::{
 /// Bytes that a source distribution may have.
 const ARCHIVE_LIMIT_BYTES: u64 = 4 << 30;
 
-/// Fetches a source distribution and makes a bare repository of the git objects in it.
+/// Fetches a source distribution and makes a bare repository of the git objects in it, which stays
+/// this process's: whoever checks out reads it.
 pub(super) async fn fetch(
     context: &Context,
     step: &Step,
     mirror: &Mirror,
-    scratch: &Path,
+    repository: PathBuf,
 ) -> Result<PathBuf, ActError> {
     let Mirror::Index {
         project,
@@ -83,14 +84,12 @@ pub(super) async fn fetch(
         .fetch(&transfer, &context.narrator, &context.cancel)
         .await
         .map_err(net_error)?;
-    let repository = scratch.join("mirror.git");
     let (archive, target, inside) = (fetched.path, repository.clone(), git_directory.clone());
-    let owner = context.run_as();
     let unpacked = blocking(move || {
+        // An earlier mirror may have left half of one.
+        store::remove_tree(&target)?;
         unpack::git_objects(&archive, &inside, &target)?;
-        if let Some(owner) = owner {
-            store::give_to(&target, owner)?;
-        }
+        store::seal(&target)?;
         // Its objects are all that was wanted of it.
         Ok(store::remove_tree(&archive)?)
     })

@@ -11,7 +11,7 @@
 mod index;
 mod repository;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engine_provider_api::{Artifact, ArtifactState, Checkout, Mirror, Step};
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,11 @@ use super::{
 };
 use crate::{
     fault::{Exit, Fault as _},
-    store::{self, Begin, Entry, Ingredients, Kind, Work},
+    store::{Begin, Entry, Ingredients, Kind, Work},
 };
+
+/// Where the tree is checked out, in the scratch directory.
+const TREE: &str = "tree";
 
 /// What is remembered of a checkout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +184,7 @@ async fn obtain(
     work: &Work,
 ) -> Result<Checked, ActError> {
     let scratch = work
-        .scratch(context.run_as())
+        .scratch(context.run_as(), &[])
         .map_err(|source| ActError::store(step, source))?;
     let from = place(context, mirror);
     let start = match act.narration.start.as_str() {
@@ -194,7 +197,7 @@ async fn obtain(
     let url = match mirror {
         Mirror::Git { url } => url.as_str(),
         Mirror::Index { .. } => {
-            local = index::fetch(context, step, mirror, &scratch).await?;
+            local = index::fetch(context, step, mirror, work.beside("mirror.git")).await?;
             local.to_str().ok_or_else(|| ActError::Plan {
                 reason: "the store's path is not UTF-8".to_owned(),
             })?
@@ -204,7 +207,7 @@ async fn obtain(
         context,
         git: Git::new(context, step, url)?,
         step,
-        path: scratch.join("tree"),
+        path: scratch.join(TREE),
         url,
         commit: act.commit.to_ascii_lowercase(),
     };
@@ -215,7 +218,7 @@ async fn obtain(
     if act.submodules {
         repository.submodules().await?;
     }
-    export(step, work, &scratch, repository.path).await?;
+    export(context, step, work).await?;
     Ok(Checked {
         commit: repository.commit,
         tree,
@@ -223,16 +226,10 @@ async fn obtain(
     })
 }
 
-/// Removes git's directories and moves the tree into the result.
-async fn export(
-    step: &Step,
-    work: &Work,
-    scratch: &Path,
-    repository: PathBuf,
-) -> Result<(), ActError> {
-    blocking(move || store::remove_named(&repository, ".git"))
+/// Copies the tree into the result, without git's directories.
+async fn export(context: &Context, step: &Step, work: &Work) -> Result<(), ActError> {
+    let outputs = work.outputs(context.run_as());
+    blocking(move || outputs.take_all(Path::new(TREE), ".git"))
         .await
-        .map_err(|source| ActError::store(step, source))?;
-    work.take_all(&scratch.join("tree"))
         .map_err(|source| ActError::store(step, source))
 }

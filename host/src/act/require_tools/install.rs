@@ -62,7 +62,7 @@ pub(super) async fn install(
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
-    let log = command::read_log(&fill::log_path(context, LOG), 1 << 20);
+    let log = command::read_log(&fill::log_path(context, step, LOG)?, 1 << 20);
     match family.refresh() {
         Some(refresh) if family.lists_are_stale(&log) => {
             let human = "fetching the lists of packages";
@@ -211,8 +211,7 @@ async fn quietly(
         answer = process::ask(&question) => answer,
     };
     let answer = answer.map_err(|source| ActError::process(step, source))?;
-    fill::make_log_directory(context, step)?;
-    let log = fill::log_path(context, LOG);
+    let log = fill::log_path(context, step, LOG)?;
     let text = format!("{}{}", answer.stdout, answer.stderr);
     store::write_file(&log, 0o640, text.as_bytes())
         .map_err(|source| ActError::store(step, source))?;
@@ -250,7 +249,7 @@ fn ended(
     if exited.success() {
         return Ok(());
     }
-    let log = fill::log_path(context, LOG);
+    let log = fill::log_path(context, step, LOG)?;
     let words = std::iter::once(program.to_string_lossy().into_owned());
     let words: Vec<String> = words.chain(args.iter().cloned()).collect();
     Err(ActError::Command {

@@ -120,7 +120,7 @@ async fn a_failure_says_everything_an_operator_needs_and_publishes_nothing() {
     assert_eq!(failure.exited, Exited::Code(2));
     assert_eq!(failure.tail, ["one", "error: two"]);
     assert!(failure.command.ends_with("exit 2'"), "{}", failure.command);
-    assert!(failure.log.ends_with("logs/chat/compile.log"));
+    assert!(failure.log.ends_with("logs/chat/job/build.compile.log"));
     assert_eq!(error.exit(), Exit::Step);
     assert_eq!(leftovers(&bench), 0);
     assert!(bench.context.store.entries(Kind::Build).is_empty());

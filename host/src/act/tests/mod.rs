@@ -65,6 +65,7 @@ pub(crate) fn bench(tools: &[&str]) -> Bench {
         net: open_net(),
         environment: Arc::new(Environment::from_pairs([("PATH", "/usr/bin:/bin")])),
         package_index: None,
+        logs: Logs::new(&Home::at(home.path()), "chat", Some("job")),
         pool_id: "chat".to_owned(),
         engine: "toy".to_owned(),
         base: home.path().to_owned(),

@@ -44,3 +44,28 @@ async fn a_program_that_hangs_is_ended_at_its_limit() {
     let error = run_all(&bench.context, &plan).await.unwrap_err();
     assert_eq!(error.kind(), "timed-out");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hosts_of_one_pool_do_not_read_each_other_s_answers() {
+    let bench = bench(&["sh"]);
+    let met = bench.home.path().join("met");
+    std::fs::create_dir(&met).unwrap();
+    // Each prints once both run.
+    let meet = |name: &str| {
+        let met = met.display();
+        build_and_look(&format!(
+            "touch {met}/{name}; until test $(ls {met} | wc -l) = 2; do sleep 0.01; done; echo {name}"
+        ))
+    };
+    let (one, two) = (meet("one"), meet("two"));
+    let other = Context {
+        logs: Logs::new(&bench.context.home, "chat", Some("job")),
+        ..bench.context.clone()
+    };
+    let (first, second) = tokio::join!(run_all(&bench.context, &one), run_all(&other, &two));
+    let said = |artifacts: Artifacts| artifacts["look"].output.clone().unwrap().stdout;
+    assert_eq!(said(first.unwrap()), "one\n");
+    assert_eq!(said(second.unwrap()), "two\n");
+    let left = std::fs::read_dir(bench.context.store.root().join("tmp")).unwrap();
+    assert_eq!(left.count(), 0);
+}

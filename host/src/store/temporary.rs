@@ -1,0 +1,123 @@
+//! Directories in `tmp/` that belong to one run.
+//!
+//! Each has a name that is used once and is locked (flock) for as long as it is used; one that
+//! nobody holds is rubbish of a crash. A host that is killed takes its commands with it, but not in
+//! the same instant: what they still write goes to a directory that nobody gets after them.
+
+use std::{
+    fs::{self, File, Permissions},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use super::{Store, StoreError, lock::try_hold, tree};
+
+/// Random characters of a name.
+const RANDOM: usize = 16;
+
+/// Names tried. Another one is needed only when a sweep met the directory before it was locked.
+const TRIES: u32 = 16;
+
+/// A directory of one run, removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    path: PathBuf,
+    kept: bool,
+    _held: File,
+}
+
+impl Temporary {
+    /// The directory: it exists, is empty and belongs to this process's user.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves it elsewhere on the same file system, where it stays.
+    pub(super) fn move_to(mut self, target: &Path) -> Result<(), StoreError> {
+        fs::rename(&self.path, target)
+            .map_err(|source| StoreError::io("publish", target, source))?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Not reported: whatever is left is swept by a later run.
+            let _ = tree::remove_tree(&self.path);
+        }
+    }
+}
+
+impl Store {
+    /// A new directory for this run alone; `name` is how its name begins.
+    pub(crate) fn temporary(&self, name: &str) -> Result<Temporary, StoreError> {
+        let parent = self.root.join("tmp");
+        tree::make_directory(&parent)?;
+        for _ in 0..TRIES {
+            let path = tempfile::Builder::new()
+                .prefix(&format!("{name}."))
+                .rand_bytes(RANDOM)
+                .permissions(Permissions::from_mode(0o755))
+                .tempdir_in(&parent)
+                .map_err(|source| StoreError::io("create a directory in", &parent, source))?
+                .keep();
+            if let Some(held) = hold(&path)? {
+                return Ok(Temporary {
+                    path,
+                    kept: false,
+                    _held: held,
+                });
+            }
+        }
+        Err(StoreError::Unsound {
+            path: parent,
+            reason: "somebody removes what is created in it".to_owned(),
+        })
+    }
+
+    /// Removes what crashed runs left in `tmp/`; what somebody works in is left alone. Gives the
+    /// number of directories removed.
+    ///
+    /// What cannot be removed, because a command of a killed host still writes to it, is in nobody's
+    /// way: a later run removes it.
+    pub fn sweep(&self) -> Result<usize, StoreError> {
+        let Ok(directory) = fs::read_dir(self.root.join("tmp")) else {
+            return Ok(0);
+        };
+        let mut removed = 0;
+        for entry in directory.flatten() {
+            if let Ok(Some(_held)) = hold(&entry.path())
+                && tree::remove_tree(&entry.path()).is_ok()
+            {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// Locks a directory; `None` where somebody else has, or it is no directory any more.
+pub(crate) fn hold(path: &Path) -> Result<Option<File>, StoreError> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::DIRECTORY;
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path);
+    let Ok(directory) = opened else {
+        return Ok(None);
+    };
+    if !try_hold(&directory).map_err(|source| StoreError::io("lock", path, source))? {
+        return Ok(None);
+    }
+    let same = |here: fs::Metadata| {
+        directory
+            .metadata()
+            .is_ok_and(|held| (held.dev(), held.ino()) == (here.dev(), here.ino()))
+    };
+    // Whoever held it before may have removed it.
+    Ok(fs::symlink_metadata(path)
+        .is_ok_and(same)
+        .then_some(directory))
+}
