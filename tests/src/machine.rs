@@ -143,18 +143,27 @@ impl Machine {
         Self::at(path, built, Some(directory))
     }
 
-    /// One that several tests of a process share, and that may reach the network. What an earlier
-    /// process left of it is removed now.
+    /// One that several tests of this process share, and that may reach the network. Nothing is
+    /// dropped at the end of a process: what earlier ones left is removed now.
     ///
     /// # Panics
     ///
-    /// When it cannot be removed or made.
+    /// When it cannot be made.
     #[must_use]
     pub fn shared(name: &str, built: &'static Built) -> Self {
-        let path = std::env::temp_dir().join(format!("host-e2e-{name}"));
-        if path.exists() {
-            fs::remove_dir_all(&path).unwrap();
+        let parent = std::env::temp_dir();
+        let prefix = format!("host-e2e-{name}-");
+        for entry in fs::read_dir(&parent).unwrap() {
+            let path = entry.unwrap().path();
+            let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+            if let Some(pid) = file_name.strip_prefix(&prefix)
+                && !Path::new("/proc").join(pid).exists()
+            {
+                // Another process may be removing it as well.
+                let _ = fs::remove_dir_all(&path);
+            }
         }
+        let path = parent.join(format!("{prefix}{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self {
             networked: true,
