@@ -45,7 +45,7 @@ pub(crate) use error::{ensure_space, free_bytes, human_bytes};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
-pub(crate) use temporary::hold;
+pub(crate) use temporary::{Temporary, hold};
 pub use tree::{
     digest_file, digest_tree, ensure_reachable, give_to, make_place, remove_tree, sync_tree,
 };
