@@ -56,13 +56,7 @@ pub async fn run_all(context: &Context, plan: &Plan) -> Result<Artifacts, ActErr
     }
     match failure {
         Some(error) => Err(error),
-        None => {
-            let human = format!("all {} steps are done", plan.steps.len());
-            context
-                .narrator
-                .say(ACTOR, "complete", &context.pool_id, human);
-            Ok(artifacts)
-        }
+        None => Ok(artifacts),
     }
 }
 
