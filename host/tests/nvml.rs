@@ -36,15 +36,25 @@ fn machine(behaviour: &str) -> tempfile::TempDir {
     root
 }
 
-async fn gpus(root: &Path) -> Gpus {
-    let collector = Collector {
+fn collector(root: &Path) -> Collector<'static> {
+    Collector {
         roots: Roots::at(root, Environment::default()),
         asker: &Processes,
         identity: None,
         memory: None,
         probe_program: Some(PathBuf::from(env!("CARGO_BIN_EXE_host"))),
-    };
-    collector.collect(&[]).await.facts.gpus
+    }
+}
+
+async fn gpus(root: &Path) -> Gpus {
+    collector(root).collect(&[]).await.facts.gpus
+}
+
+/// Makes a process of this machine be in a pid namespace.
+fn enter(root: &Path, namespace: &str) {
+    let directory = root.join("proc/self/ns");
+    std::fs::create_dir_all(&directory).expect("directories");
+    std::os::unix::fs::symlink(namespace, directory.join("pid")).expect("a link");
 }
 
 fn finding(gpus: &Gpus) -> &str {
@@ -113,6 +123,28 @@ async fn a_driver_that_crashes_or_hangs_ends_the_probe_and_nothing_else() {
         finding(&gpus_of_hung).contains("did not answer"),
         "{gpus_of_hung:?}"
     );
+}
+
+#[tokio::test]
+async fn the_driver_tells_what_a_process_holds() {
+    let root = machine("TWO");
+    enter(root.path(), "pid:[4026531836]");
+    let own = i32::try_from(std::process::id()).expect("a pid is a positive i32");
+    let collector = collector(root.path());
+    assert_eq!(collector.device_memory(&[1, own]).await, Some(2 << 30));
+    assert_eq!(collector.device_memory(&[1]).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_driver_that_cannot_know_our_processes_has_no_word() {
+    let own = i32::try_from(std::process::id()).expect("a pid is a positive i32");
+    let (mute, contained, broken) = (machine("MUTE"), machine("TWO"), machine("CRASH"));
+    enter(mute.path(), "pid:[4026531836]");
+    enter(contained.path(), "pid:[4026532198]");
+    enter(broken.path(), "pid:[4026531836]");
+    for root in [mute, contained, broken] {
+        assert_eq!(collector(root.path()).device_memory(&[own]).await, None);
+    }
 }
 
 #[test]

@@ -3,8 +3,10 @@
 //! Tests drive the program as its users do, from outside: they know what was built and nothing of
 //! its insides.
 
+mod chaos;
 mod fixture;
 mod machine;
+mod measure;
 mod process;
 mod server;
 mod store;
@@ -16,9 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use chaos::kill_rounds;
 pub use fixture::{Repository, fixture_pool};
 pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
-pub use process::{Process, environment_of, processes_below, signal, uid_of};
+pub use measure::{Pairs, median, timed};
+pub use process::{
+    Process, environment_of, processes_below, processor_time, resident_bytes, signal, uid_of,
+};
 pub use server::FileServer;
 pub use store::{Store, sha256};
 

@@ -77,9 +77,28 @@ impl Built {
 
 /// An installation of the program that nobody else uses.
 pub struct Machine {
-    directory: TempDir,
+    directory: PathBuf,
     built: &'static Built,
+    networked: bool,
+    /// Removes the directory at the end; `None`: it is kept for other tests of the process.
+    _removed: Option<TempDir>,
 }
+
+/// What of the environment says how this machine reaches the network.
+const NETWORK: [&str; 12] = [
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+    "PIP_INDEX_URL",
+    "PIP_CERT",
+    "PIP_CONFIG_FILE",
+];
 
 /// How a run of the program went.
 #[derive(Debug)]
@@ -120,28 +139,57 @@ impl Machine {
             .prefix("host-e2e-")
             .tempdir()
             .unwrap();
+        let path = directory.path().to_owned();
+        Self::at(path, built, Some(directory))
+    }
+
+    /// One that several tests of a process share, and that may reach the network. What an earlier
+    /// process left of it is removed now.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be removed or made.
+    #[must_use]
+    pub fn shared(name: &str, built: &'static Built) -> Self {
+        let path = std::env::temp_dir().join(format!("host-e2e-{name}"));
+        if path.exists() {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        fs::create_dir(&path).unwrap();
+        Self {
+            networked: true,
+            ..Self::at(path, built, None)
+        }
+    }
+
+    fn at(directory: PathBuf, built: &'static Built, removed: Option<TempDir>) -> Self {
         // Engines run under another uid when the tests run as root: it must get through.
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir(directory.path().join("work")).unwrap();
-        Self { directory, built }
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(directory.join("work")).unwrap();
+        Self {
+            directory,
+            built,
+            networked: false,
+            _removed: removed,
+        }
     }
 
     /// Its `HOST_HOME`.
     #[must_use]
     pub fn home(&self) -> PathBuf {
-        self.directory.path().join("home")
+        self.directory.join("home")
     }
 
     /// The directory the program is run in.
     #[must_use]
     pub fn work(&self) -> PathBuf {
-        self.directory.path().join("work")
+        self.directory.join("work")
     }
 
     /// Its root, with room for fixtures.
     #[must_use]
     pub fn root(&self) -> &Path {
-        self.directory.path()
+        &self.directory
     }
 
     /// Writes a file into the working directory.
@@ -150,6 +198,11 @@ impl Machine {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
+    }
+
+    /// Writes this pool as the only one of the pool file of the working directory.
+    pub fn write_pool(&self, pool: &serde_json::Value) {
+        self.write_pools(std::slice::from_ref(pool));
     }
 
     /// Writes these pools as the pool file of the working directory.
@@ -188,11 +241,17 @@ impl Machine {
             .current_dir(self.work())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.directory.path())
+            .env("HOME", &self.directory)
             .env("HOST_HOME", self.home())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if self.networked {
+            let known = NETWORK
+                .iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?)));
+            command.envs(known);
+        }
         command
     }
 
@@ -277,7 +336,7 @@ impl Machine {
     /// Processes that belong to this installation.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        processes_below(self.directory.path())
+        processes_below(&self.directory)
     }
 
     /// Text with this test's paths replaced: `HOST` is the program, `HOME` its home, `ROOT` the rest.
@@ -305,13 +364,14 @@ impl Machine {
             if left.is_empty() { Ok(()) } else { Err(left) }
         });
         assert_eq!(self.handoffs(), Vec::<PathBuf>::new(), "stale handoff");
-        for lock in fs::read_dir(self.home().join("store/locks"))
-            .into_iter()
-            .flatten()
-        {
-            let path = lock.unwrap().path();
-            let file = fs::File::open(&path).unwrap();
-            assert!(file.try_lock().is_ok(), "{} is still held", path.display());
+        let home = self.home();
+        if !home.is_dir() {
+            return;
+        }
+        let files = self.files_below(&home);
+        for name in files.iter().filter(|name| name.ends_with(".lock")) {
+            let file = fs::File::open(home.join(name)).unwrap();
+            assert!(file.try_lock().is_ok(), "{name} is still held");
         }
     }
 }
@@ -393,12 +453,21 @@ impl Running {
     ///
     /// When the program ends before, or takes longer than any run may.
     pub fn wait_ready(&mut self) -> String {
-        wait_for("the engine to be ready", RUN_LIMIT, || {
+        self.wait_ready_for(RUN_LIMIT)
+    }
+
+    /// The same with a limit of one's own.
+    ///
+    /// # Panics
+    ///
+    /// When the program ends before, or takes longer.
+    pub fn wait_ready_for(&mut self, limit: Duration) -> String {
+        wait_for("the engine to be ready", limit, || {
             let said = self.stdout();
-            if let Some((_, rest)) = said.split_once(" is ready at ") {
-                if let Some((url, _)) = rest.split_once('\n') {
-                    return Ok(url.to_owned());
-                }
+            if let Some((_, rest)) = said.split_once(" is ready at ")
+                && let Some((url, _)) = rest.split_once('\n')
+            {
+                return Ok(url.to_owned());
             }
             if let Some(status) = self.ended() {
                 panic!("ended with {status}:\n{said}{}", self.stderr());

@@ -7,6 +7,8 @@ use std::{fs, path::Path};
 pub struct Process {
     /// Its id.
     pub pid: u32,
+    /// Its parent's id.
+    pub parent: u32,
     /// Its arguments, joined by spaces.
     pub command: String,
     /// State letter of /proc/PID/stat; `Z` is a zombie.
@@ -44,9 +46,13 @@ fn look(pid: u32, needle: &str) -> Option<Process> {
     let concerned = [&command, &text("environ"), &link("cwd"), &link("exe")]
         .iter()
         .any(|part| part.contains(needle));
-    let state = text("stat").rsplit_once(") ")?.1.chars().next()?;
+    let stat = text("stat");
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
     concerned.then_some(Process {
         pid,
+        parent,
         command,
         state,
     })
@@ -92,4 +98,35 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
         .ok()
         .and_then(rustix::process::Pid::from_raw);
     rustix::process::kill_process(pid.expect("a process id"), signal).expect("it is there");
+}
+
+/// Processor time that a process itself has used, its children left out.
+///
+/// # Panics
+///
+/// When it is gone.
+#[must_use]
+pub fn processor_time(pid: u32) -> std::time::Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    // proc(5): utime and stime are fields 14 and 15; the first after the name is field 3.
+    let ticks: u64 = [11, 12]
+        .iter()
+        .map(|index| fields[*index].parse::<u64>().unwrap())
+        .sum();
+    // USER_HZ: 100 per second on every machine that Linux shows to programs.
+    std::time::Duration::from_millis(ticks * 10)
+}
+
+/// Memory of a process that is resident, in bytes; what it shares with others counts in each.
+///
+/// # Panics
+///
+/// When it is gone.
+#[must_use]
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    kibibytes.unwrap().parse::<u64>().unwrap() * 1024
 }

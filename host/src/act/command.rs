@@ -157,7 +157,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
             command,
             directory: job.directory,
             exited,
-            tail: tail(context, &read_log(&log, TAIL_BYTES)),
+            tail: tail(context, &log),
             log,
             wanted_network: job.network == Network::None && wants_network(&text),
             disk_full,
@@ -230,10 +230,12 @@ pub(super) fn read_log(path: &Path, limit: u64) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-fn tail(context: &Context, text: &str) -> Vec<String> {
+/// The last lines of a log, secrets masked.
+pub(super) fn tail(context: &Context, log: &Path) -> Vec<String> {
     static COLOURS: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("\x1b\\[[0-9;]*[A-Za-z]").expect("the pattern is a constant"));
-    let plain = COLOURS.replace_all(text, "");
+    let text = read_log(log, TAIL_BYTES);
+    let plain = COLOURS.replace_all(&text, "");
     let masked = context.narrator.secrets().mask(&plain);
     let lines: Vec<&str> = masked
         .lines()

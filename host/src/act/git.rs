@@ -213,7 +213,6 @@ impl<'a> Git<'a> {
         if exited.success() {
             return Ok(text);
         }
-        let tail = command::read_log(&log, 4 << 10);
         Err(ActError::Command {
             step: step.id.clone(),
             failure: Box::new(super::CommandFailure {
@@ -221,7 +220,7 @@ impl<'a> Git<'a> {
                 command: shown,
                 directory: directory.to_owned(),
                 exited,
-                tail: tail.lines().map(str::to_owned).collect(),
+                tail: command::tail(self.context, &log),
                 log,
                 wanted_network: false,
                 disk_full: false,

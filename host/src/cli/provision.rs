@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use tokio_util::sync::CancellationToken;
 
 use super::{arguments::ProvisionArguments, context::Context, signals};
@@ -18,13 +18,17 @@ pub(super) async fn run(
     arguments: &ProvisionArguments,
 ) -> Result<Exit, Failure> {
     let received = signals::cancel_on_signal(context.host.cancel.clone());
-    match journey(context, arguments).await {
+    match journey(context, arguments, received.hurry()).await {
         Ok(()) => Ok(received.exit().unwrap_or(Exit::Success)),
         Err(failure) => received.or(failure),
     }
 }
 
-async fn journey(context: &Context, arguments: &ProvisionArguments) -> Result<(), Failure> {
+async fn journey(
+    context: &Context,
+    arguments: &ProvisionArguments,
+    hurry: &CancellationToken,
+) -> Result<(), Failure> {
     let host = &context.host;
     let request = context.request(&arguments.job);
     let chosen = host.choose(&request).await?;
@@ -41,7 +45,7 @@ async fn journey(context: &Context, arguments: &ProvisionArguments) -> Result<()
             }
             Ok(Outcome::AlreadyRunning(instance)) => show(context, &obtained, &instance, true),
             Err(failure) => {
-                stop_all(&running, &CancellationToken::new()).await?;
+                stop_all(&running, hurry).await?;
                 return Err(failure);
             }
         }
@@ -52,11 +56,15 @@ async fn journey(context: &Context, arguments: &ProvisionArguments) -> Result<()
         }
         return Ok(());
     }
-    watch(context, &running).await
+    watch(context, &running, hurry).await
 }
 
 /// Stays with the engines until one ends or a signal asks to stop them; then stops the rest.
-async fn watch(context: &Context, running: &[RunningEngine]) -> Result<(), Failure> {
+async fn watch(
+    context: &Context,
+    running: &[RunningEngine],
+    hurry: &CancellationToken,
+) -> Result<(), Failure> {
     if running.is_empty() {
         return Ok(());
     }
@@ -65,18 +73,19 @@ async fn watch(context: &Context, running: &[RunningEngine]) -> Result<(), Failu
         (end, _, _) = select_all(ends) => Some(end),
         () = context.host.cancel.cancelled() => None,
     };
-    stop_all(running, &CancellationToken::new()).await?;
+    stop_all(running, hurry).await?;
     match ended {
         Some(EngineEnd::Crashed(error)) => Err(error.into()),
         Some(EngineEnd::Stopped) | None => Ok(()),
     }
 }
 
+/// Stops engines side by side.
 async fn stop_all(running: &[RunningEngine], hurry: &CancellationToken) -> Result<(), Failure> {
-    for engine in running {
-        engine.stop(hurry).await?;
-    }
-    Ok(())
+    let stops = running.iter().map(|engine| engine.stop(hurry));
+    // Each is stopped, whatever becomes of the others.
+    let stopped = join_all(stops).await;
+    Ok(stopped.into_iter().collect::<Result<(), _>>()?)
 }
 
 /// Prints what was asked for: where the engine answers, and what can be done with it.

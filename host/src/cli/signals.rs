@@ -1,4 +1,5 @@
-//! INT and TERM become a cancellation; what was asked for is cleaned up before the program ends.
+//! INT and TERM become a cancellation; what was asked for is cleaned up before the program ends. Asked
+//! a second time, cleaning up hurries.
 
 use std::sync::{
     Arc,
@@ -10,14 +11,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fault::{Exit, Failure};
 
-/// Which signal came first, if any.
+/// What signals have asked for so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<AtomicU8>);
+pub(super) struct Received {
+    /// Exit code of the first signal; 0 before there was one.
+    first: Arc<AtomicU8>,
+    /// Cancelled by the first signal.
+    stop: CancellationToken,
+    /// Cancelled by an INT or TERM after the first signal.
+    hurry: CancellationToken,
+}
 
 impl Received {
     /// How the program ends because of it.
     pub(super) fn exit(&self) -> Option<Exit> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.first.load(Ordering::Relaxed) {
             code if code == Exit::Interrupted.code() => Some(Exit::Interrupted),
             code if code == Exit::Terminated.code() => Some(Exit::Terminated),
             _ => None,
@@ -28,33 +36,75 @@ impl Received {
     pub(super) fn or(&self, failure: Failure) -> Result<Exit, Failure> {
         self.exit().ok_or(failure)
     }
+
+    /// Cancelled once somebody asks a second time: draining and grace are skipped then.
+    pub(super) fn hurry(&self) -> &CancellationToken {
+        &self.hurry
+    }
+
+    /// Takes one signal. A terminal that goes away may send several HUP: they never hurry.
+    fn receive(&self, kind: SignalKind) {
+        let exit = if kind == SignalKind::interrupt() {
+            Exit::Interrupted
+        } else {
+            Exit::Terminated
+        };
+        let relaxed = Ordering::Relaxed;
+        let first = self
+            .first
+            .compare_exchange(0, exit.code(), relaxed, relaxed);
+        if first.is_ok() {
+            self.stop.cancel();
+        } else if kind != SignalKind::hangup() {
+            self.hurry.cancel();
+        }
+    }
 }
 
-/// Cancels `token` on the first INT, TERM or HUP. Further signals are ignored: the keeper bounds how
-/// long stopping can take, and a KILL is cleaned up after as well.
+/// Cancels `token` on the first INT, TERM or HUP, and [`Received::hurry`] on an INT or TERM after it.
 pub(super) fn cancel_on_signal(token: CancellationToken) -> Received {
-    let received = Received::default();
-    let kinds = [
-        (SignalKind::interrupt(), Exit::Interrupted),
-        (SignalKind::terminate(), Exit::Terminated),
-        (SignalKind::hangup(), Exit::Terminated),
-    ];
-    for (kind, exit) in kinds {
+    let received = Received {
+        stop: token,
+        ..Received::default()
+    };
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
         let mut signals = signal(kind).expect("these signals may be handled");
-        let (token, received) = (token.clone(), received.clone());
+        let received = received.clone();
         tokio::spawn(async move {
-            if signals.recv().await.is_some() {
-                let first = received.0.compare_exchange(
-                    0,
-                    exit.code(),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                if first.is_ok() {
-                    token.cancel();
-                }
+            while signals.recv().await.is_some() {
+                received.receive(kind);
             }
         });
     }
     received
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_signal_stops_and_names_the_exit_and_the_second_hurries() {
+        let received = Received::default();
+        assert_eq!(received.exit(), None);
+        received.receive(SignalKind::interrupt());
+        assert!(received.stop.is_cancelled() && !received.hurry().is_cancelled());
+        received.receive(SignalKind::terminate());
+        assert!(received.hurry().is_cancelled());
+        assert_eq!(received.exit(), Some(Exit::Interrupted));
+    }
+
+    #[test]
+    fn a_terminal_that_goes_away_does_not_hurry() {
+        let received = Received::default();
+        for _ in 0..2 {
+            received.receive(SignalKind::hangup());
+        }
+        assert_eq!(received.exit(), Some(Exit::Terminated));
+        assert!(!received.hurry().is_cancelled());
+    }
 }

@@ -16,6 +16,9 @@ use crate::policy::{Layer, NetworkPolicy, Origin, Policy, Setting};
 /// Pool file looked for where no other is named.
 pub const USUAL_FILE: &str = "pools.yaml";
 
+/// Name of a provider's default pool.
+const DEFAULT_POOL: &str = "default";
+
 /// How a pool is picked.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
@@ -91,10 +94,7 @@ pub fn file_of(selection: &Selection) -> Option<PathBuf> {
 /// Picks a pool: `--pool`, else the first pool of the engine of `--provider`, else the first pool.
 pub fn select(selection: &Selection, surroundings: &Surroundings) -> Result<Selected, ConfigError> {
     let Some(path) = file_of(selection) else {
-        let engine = selection.provider.clone();
-        return engine
-            .map(|engine| Selected::DefaultPool { engine })
-            .ok_or(ConfigError::NothingGiven);
+        return default_pool(selection);
     };
     let loaded = load(&selection.directory.join(&path), surroundings)?;
     let entries = &loaded.pools;
@@ -105,6 +105,15 @@ pub fn select(selection: &Selection, surroundings: &Surroundings) -> Result<Sele
         .iter()
         .map(|notice| notice.render(&loaded.source))
         .collect();
+    if !entry.pool.preload {
+        let words = "a daemon starts this pool on demand; a command that names it starts it now";
+        notices.push(
+            entry
+                .places
+                .problem("preload", words)
+                .render(&loaded.source),
+        );
+    }
     if selection.pool.is_none() && selection.provider.is_none() && entries.len() > 1 {
         let others = list(entries.iter().map(|entry| entry.pool.id.as_str()));
         notices.push(format!(
@@ -119,6 +128,20 @@ pub fn select(selection: &Selection, surroundings: &Surroundings) -> Result<Sele
         places: entry.places,
         notices,
     })))
+}
+
+/// Without a pool file: the provider's default pool, and no other.
+fn default_pool(selection: &Selection) -> Result<Selected, ConfigError> {
+    let engine = selection.provider.clone();
+    let engine = engine.ok_or(ConfigError::NothingGiven)?;
+    match &selection.pool {
+        Some(pool) if pool != DEFAULT_POOL => Err(ConfigError::NoSuchPool {
+            path: PathBuf::from(USUAL_FILE),
+            wanted: pool.clone(),
+            known: vec![DEFAULT_POOL.to_owned()],
+        }),
+        _ => Ok(Selected::DefaultPool { engine }),
+    }
 }
 
 fn index_of<'a>(

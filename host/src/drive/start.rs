@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use futures_util::future::BoxFuture;
+
 use super::{Host, Obtained};
 use crate::{
     engine::{self, Outcome, StartRequest},
     fault::Failure,
+    process::ProcessIdentity,
 };
 
 impl Host {
@@ -35,12 +38,20 @@ impl Host {
             environment: &environment,
             secrets: &|name| self.environment.get(name).map(str::to_owned),
             address: None,
-            driver_memory: None,
+            driver_memory: Some(&|tree| self.clone().driver_memory(tree)),
             keeper: &self.keeper,
             narrator: &narrator,
             cancel: &self.cancel,
         })
         .await?;
         Ok(outcome)
+    }
+
+    /// Device memory that these processes hold, by the driver's word, where it has one.
+    fn driver_memory(self, tree: Vec<ProcessIdentity>) -> BoxFuture<'static, Option<u64>> {
+        Box::pin(async move {
+            let pids: Vec<i32> = tree.iter().map(|process| process.pid).collect();
+            self.collector(None).device_memory(&pids).await
+        })
     }
 }

@@ -43,6 +43,18 @@ pub enum EngineError {
         /// The path as the provider wrote it.
         path: String,
     },
+    /// A name that becomes part of a file's name is no id.
+    #[error("`{name}` is no name for an engine, a pool or a replica: 1 to 63 of a-z, 0-9 and -")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The launch names a program of this machine.
+    #[error("the provider starts `{program}`, which is no result of one of its steps")]
+    HostProgram {
+        /// The program as the provider wrote it.
+        program: String,
+    },
     /// No port is free.
     #[error("no port is free for the engine on {host}: {} tried", ports(tried))]
     NoPort {
@@ -122,6 +134,14 @@ pub enum EngineError {
         reason: String,
         /// What is known about it.
         evidence: Box<Evidence>,
+    },
+    /// The GPU is required, and the provider does not say how its use is recognised.
+    #[error(
+        "provider `{engine}` does not say how the use of the GPU is proven, and `gpu` is `require`"
+    )]
+    NoGpuEvidence {
+        /// Engine family.
+        engine: String,
     },
     /// The handoff cannot be written safely.
     #[error("the handoff cannot be written to `{}`: {reason}", path.display())]
@@ -235,7 +255,11 @@ fn ports(tried: &[u16]) -> String {
 impl Fault for EngineError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Template { .. } | Self::FileOutside { .. } => Exit::Provider,
+            Self::Template { .. }
+            | Self::FileOutside { .. }
+            | Self::Name { .. }
+            | Self::HostProgram { .. }
+            | Self::NoGpuEvidence { .. } => Exit::Provider,
             Self::SecretInArgument { .. } => Exit::Refused,
             Self::SecretMissing { .. } => Exit::Config,
             Self::NoPort { .. } => Exit::Unavailable,
@@ -297,6 +321,10 @@ impl Fault for EngineError {
                 "see who listens there",
                 Some(&format!("ss -ltnp 'sport = :{port}'")),
             )],
+            Self::NoGpuEvidence { .. } => vec![hint(
+                "a GPU that need not be proven: prefer it instead",
+                Some("{host} provision --gpu prefer"),
+            )],
             Self::NotRunning { .. } => vec![hint("see what runs", Some("{host} ps"))],
             _ => of_finding.into_iter().collect(),
         }
@@ -339,6 +367,8 @@ impl Fault for EngineError {
             Self::SecretInArgument { .. } => "secret-in-argument",
             Self::SecretMissing { .. } => "secret-missing",
             Self::FileOutside { .. } => "file-outside",
+            Self::Name { .. } => "bad-name",
+            Self::HostProgram { .. } => "host-program",
             Self::NoPort { .. } => "no-port",
             Self::Conflict { .. } => "conflict",
             Self::Store { source } => source.kind(),
@@ -348,6 +378,7 @@ impl Fault for EngineError {
             Self::UnexpectedStatus { .. } => "engine-unexpected-status",
             Self::ForeignSocket { .. } => "foreign-socket",
             Self::NotOnGpu { .. } => "not-on-gpu",
+            Self::NoGpuEvidence { .. } => "no-gpu-evidence",
             Self::Handoff { .. } => "handoff-unsafe",
             Self::Cancelled => "cancelled",
             Self::NotRunning { .. } => "not-running",

@@ -2,14 +2,15 @@
 //!
 //! It is written after the engine is ready and removed when it is stopped, however that happens:
 //! readers may take its existence for "there is an engine here", and must still probe it. It is
-//! made beside, synced and renamed, in a directory that is opened without following a link, so that
-//! a reader never sees half of it and nobody can lead the host to write elsewhere.
+//! made beside, synced and renamed, in a directory that is opened without following other people's
+//! links ([`super::place`]), so that a reader never sees half of it and nobody can lead the host to
+//! write elsewhere.
 
 use std::{
     fs::File,
     io::{self, Write},
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use engine_provider_api::{Mode, PreparedEngine};
@@ -18,7 +19,10 @@ use rustix::fs::{AtFlags, FileType, Mode as Bits, OFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::EngineError;
+use super::{
+    EngineError,
+    place::{self, Missing},
+};
 
 /// Schema of the handoffs that this version writes.
 pub const HANDOFF_SCHEMA: u32 = 1;
@@ -112,29 +116,42 @@ impl Handoff {
     }
 }
 
-/// File name of a handoff: `<engine>.json` for pool `default`, replica `r0`.
-#[must_use]
-pub fn file_name(engine: &str, pool: &str, replica: &str) -> String {
-    if pool == "default" && replica == "r0" {
+/// File name of a handoff: `<engine>.json` for pool `default`, replica `r0`. Each name must be an id:
+/// an engine's comes from its provider, which must not choose where the host writes.
+pub fn file_name(engine: &str, pool: &str, replica: &str) -> Result<String, EngineError> {
+    if let Some(name) = [engine, pool, replica]
+        .into_iter()
+        .find(|name| !is_id(name))
+    {
+        return Err(EngineError::Name {
+            name: name.to_owned(),
+        });
+    }
+    Ok(if pool == "default" && replica == "r0" {
         format!("{engine}.json")
     } else {
         format!("{engine}.{pool}.{replica}.json")
-    }
+    })
+}
+
+/// Whether a name is one of `[a-z0-9-]{1,63}`.
+fn is_id(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// Makes the directory where it is missing and checks that a handoff can be put there; before the
 /// engine is started, so that nothing is loaded for nothing.
 pub(super) fn check(path: &Path) -> Result<(), EngineError> {
     let failed = |error: io::Error| unsafe_to_write(path, &error);
-    std::fs::create_dir_all(directory_of(path)).map_err(failed)?;
-    let directory = open_directory(path).map_err(failed)?;
+    let directory = place::open(directory_of(path), Missing::Create).map_err(failed)?;
     refuse_link(&directory, path)
 }
 
 /// Writes the handoff.
 pub(super) fn write(path: &Path, handoff: &Handoff) -> Result<(), EngineError> {
     let failed = |error: io::Error| unsafe_to_write(path, &error);
-    let directory = open_directory(path).map_err(failed)?;
+    let directory = place::open(directory_of(path), Missing::Fail).map_err(failed)?;
     refuse_link(&directory, path)?;
     let mut text = serde_json::to_vec_pretty(handoff).expect("a handoff is plain data");
     text.push(b'\n');
@@ -163,17 +180,6 @@ fn write_and_sync(mut file: File, text: &[u8], mode: Bits) -> io::Result<()> {
     file.sync_data()
 }
 
-fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(directory_of(path), flags, Bits::empty()) {
-        Ok(directory) => Ok(directory),
-        Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => Err(io::Error::other(
-            "its directory is a link, and links are not followed here",
-        )),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// A link in the handoff's place is somebody's doing: it is neither followed nor replaced.
 fn refuse_link(directory: &OwnedFd, path: &Path) -> Result<(), EngineError> {
     let name = path.file_name().unwrap_or_default();
@@ -188,8 +194,8 @@ fn refuse_link(directory: &OwnedFd, path: &Path) -> Result<(), EngineError> {
     }
 }
 
-fn directory_of(path: &Path) -> PathBuf {
-    path.parent().unwrap_or(Path::new("/")).to_owned()
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
 }
 
 fn unsafe_to_write(path: &Path, error: &io::Error) -> EngineError {
@@ -217,12 +223,33 @@ mod tests {
 
     #[test]
     fn only_the_default_replica_has_the_short_name() {
-        assert_eq!(file_name("llamacpp", "default", "r0"), "llamacpp.json");
+        let name = |engine, pool, replica| file_name(engine, pool, replica).unwrap();
+        assert_eq!(name("llamacpp", "default", "r0"), "llamacpp.json");
         assert_eq!(
-            file_name("llamacpp", "default", "r1"),
+            name("llamacpp", "default", "r1"),
             "llamacpp.default.r1.json"
         );
-        assert_eq!(file_name("vllm", "chat", "r0"), "vllm.chat.r0.json");
+        assert_eq!(name("vllm", "chat", "r0"), "vllm.chat.r0.json");
+    }
+
+    #[test]
+    fn a_name_that_would_lead_elsewhere_is_refused() {
+        let long = "x".repeat(64);
+        for bad in [
+            "/etc/docker/daemon",
+            "../x",
+            "",
+            ".",
+            "a/b",
+            "A",
+            "a.b",
+            &long,
+        ] {
+            for (engine, pool, replica) in [(bad, "p", "r0"), ("e", bad, "r0"), ("e", "p", bad)] {
+                let error = file_name(engine, pool, replica).unwrap_err();
+                assert!(matches!(error, EngineError::Name { name } if name == bad));
+            }
+        }
     }
 
     #[test]
@@ -252,16 +279,5 @@ mod tests {
         assert!(matches!(check(&path), Err(EngineError::Handoff { .. })));
         assert!(write(&path, &handoff()).is_err());
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
-
-        let elsewhere = root.path().join("elsewhere");
-        std::fs::create_dir(&elsewhere).unwrap();
-        symlink(&elsewhere, root.path().join("linked")).unwrap();
-        let through = root.path().join("linked/llamacpp.json");
-        let error = check(&through).unwrap_err();
-        assert!(
-            error.to_string().ends_with("links are not followed here"),
-            "{error}"
-        );
-        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 }

@@ -9,7 +9,6 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use engine_provider_api::{Mode, Stop};
@@ -17,18 +16,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{EngineError, Fingerprint, Handoff};
+use super::{EngineError, Fingerprint};
 use crate::{
     config::paths::Home,
-    process::{ChildAddress, ProcessIdentity},
+    process::{ChildAddress, ProcessIdentity, Removal},
     store::{StoreError, hex, read_document, try_lock},
 };
 
 /// Schema of the records that this version writes.
 const SCHEMA: u32 = 1;
-
-/// How long the minder of a dead engine may still take.
-const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 
 /// An engine that runs, or that is starting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,6 +79,8 @@ pub enum State {
     Starting,
     /// It has been ready.
     Ready,
+    /// It is being drained and ended.
+    Stopping,
 }
 
 impl State {
@@ -92,6 +90,7 @@ impl State {
         match self {
             Self::Starting => "starting",
             Self::Ready => "ready",
+            Self::Stopping => "stopping",
         }
     }
 }
@@ -103,8 +102,20 @@ impl Instance {
         self.boot == boot() && self.process.is_alive()
     }
 
+    /// Whether it lives and is there to stay: it has been ready, nobody stops it, and it is kept or
+    /// its host lives. Everything else that lives is on its way out.
+    #[must_use]
+    pub fn stays(&self) -> bool {
+        self.is_alive() && self.state == State::Ready && (self.kept || self.host.is_alive())
+    }
+
+    /// Whether anything of it is left: the engine itself, or whoever cleans up behind it.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_alive() || self.is_watched()
+    }
+
     /// Whether somebody still cleans up behind it.
-    fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.boot == boot() && self.minder.is_some_and(ProcessIdentity::is_alive)
     }
 
@@ -133,20 +144,41 @@ impl Instance {
             .map_err(failed)
     }
 
-    /// Removes what a dead engine has left: its handoff, where it is this engine's, and its record.
-    pub(super) fn forget(&self, home: &Home) {
-        let handoff: Option<Handoff> = fs::read(&self.handoff)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
-        let is_its_own = handoff.is_some_and(|handoff| {
-            handoff.url == self.url && handoff.started_at == Some(self.started_at)
-        });
-        if is_its_own {
-            let _ = fs::remove_file(&self.handoff);
+    /// Writes down that it is being stopped, where its record is still there: from now on a start
+    /// waits for its end instead of taking it for one that stays.
+    pub(super) fn mark_stopping(&self, home: &Home) {
+        if let Ok(Some(mut record)) = read(&self.record(home))
+            && record.process == self.process
+        {
+            record.state = State::Stopping;
+            // Without it a start finds the engine gone a moment later than it could.
+            let _ = record.save(home);
         }
+    }
+
+    /// Takes its handoff away, where it is still this engine's.
+    pub(super) fn withdraw(&self) {
+        removal(&self.handoff, &self.url, self.started_at).carry_out();
+    }
+
+    /// Removes what a dead engine has left: its handoff and its record, where they are this engine's.
+    pub(super) fn forget(&self, home: &Home) {
+        self.withdraw();
         let record = self.record(home);
         let _ = fs::remove_file(record.with_extension("partial"));
-        let _ = fs::remove_file(record);
+        removal(&record, &self.url, self.started_at).carry_out();
+    }
+}
+
+/// The removal of a document that speaks of the engine at this URL, started then: a handoff or a
+/// record. Another engine's in its place stays.
+pub(super) fn removal(path: &Path, url: &str, started_at: Timestamp) -> Removal {
+    let started_at = serde_json::to_value(started_at).expect("a time is plain data");
+    Removal {
+        path: path.to_owned(),
+        says: [("url", url.into()), ("started_at", started_at)]
+            .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
+            .into(),
     }
 }
 
@@ -185,28 +217,14 @@ pub fn find_running(
     pool: &str,
     replica: &str,
 ) -> Result<Option<Instance>, EngineError> {
-    let path = record_path(home, &key(handoff_directory, pool, replica));
-    Ok(read_or_damaged(&path)?.filter(Instance::is_alive))
+    let found = recorded(home, &key(handoff_directory, pool, replica))?;
+    Ok(found.filter(Instance::is_alive))
 }
 
-/// Waits until nobody cleans up behind a dead engine of this instance any more, then forgets it.
-/// To be called with the instance's lock held.
-pub(super) async fn settle(home: &Home, key: &str) -> Result<Option<Instance>, EngineError> {
-    let path = record_path(home, key);
-    let start = std::time::Instant::now();
-    loop {
-        match read_or_damaged(&path)? {
-            None => return Ok(None),
-            Some(instance) if instance.is_alive() => return Ok(Some(instance)),
-            Some(instance) if instance.is_watched() && start.elapsed() < SETTLE_LIMIT => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            Some(instance) => {
-                instance.forget(home);
-                return Ok(None);
-            }
-        }
-    }
+/// What is written down about the instance with this name; `None` where nothing is, or nothing that
+/// can be read.
+pub(super) fn recorded(home: &Home, key: &str) -> Result<Option<Instance>, EngineError> {
+    read_or_damaged(&record_path(home, key))
 }
 
 fn clean_up(home: &Home, instance: &Instance) {
@@ -218,8 +236,7 @@ fn clean_up(home: &Home, instance: &Instance) {
     // Held by somebody who is starting it: they look themselves.
     if let Ok(Some(_lock)) = try_lock(&lock_path(home, &key), "cleaning up")
         && let Ok(Some(again)) = read(&record_path(home, &key))
-        && !again.is_alive()
-        && !again.is_watched()
+        && !again.is_there()
     {
         again.forget(home);
     }
@@ -236,11 +253,11 @@ pub(super) fn lock_path(home: &Home, key: &str) -> PathBuf {
     directory(home).join(format!("{key}.lock"))
 }
 
-pub(super) fn directory(home: &Home) -> PathBuf {
+fn directory(home: &Home) -> PathBuf {
     home.state().join("instances")
 }
 
-fn record_path(home: &Home, key: &str) -> PathBuf {
+pub(super) fn record_path(home: &Home, key: &str) -> PathBuf {
     directory(home).join(format!("{key}.json"))
 }
 

@@ -52,6 +52,11 @@ pub(super) fn render(launch: &ProcessLaunch, places: &Places<'_>) -> Result<Rend
         secrets: Vec::new(),
         caches: BTreeSet::new(),
     };
+    if !is_a_result(&launch.program) {
+        return Err(EngineError::HostProgram {
+            program: launch.program.as_str().to_owned(),
+        });
+    }
     rendered.program = public(&launch.program, places, &mut rendered.caches)?.into();
     for argument in &launch.args {
         let text = public(argument, places, &mut rendered.caches)?;
@@ -63,6 +68,26 @@ pub(super) fn render(launch: &ProcessLaunch, places: &Places<'_>) -> Result<Rend
     }
     refuse_told_secrets(&rendered)?;
     Ok(rendered)
+}
+
+/// Whether a program is the result of a step or lies in one: `{STEP.path}` or something below it. A
+/// provider must not start what happens to be on the machine, nor what an engine may have written.
+fn is_a_result(program: &Template) -> bool {
+    let Some((step, below)) = program
+        .as_str()
+        .strip_prefix('{')
+        .and_then(|rest| rest.split_once(".path}"))
+    else {
+        return false;
+    };
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let climbs = Path::new(below)
+        .components()
+        .any(|part| part == Component::ParentDir);
+    !step.is_empty()
+        && step.bytes().all(plain)
+        && (below.is_empty() || below.starts_with('/'))
+        && !climbs
 }
 
 /// A text that others can read: no secrets.
@@ -281,6 +306,42 @@ mod tests {
         assert_eq!(missing.to_string(), "the secret `OTHER` is not set");
         let unknown = try_render(&["{nothing.path}"], &[]).unwrap_err();
         assert!(matches!(unknown, EngineError::Template { .. }));
+    }
+
+    #[test]
+    fn only_results_of_steps_are_started() {
+        let is = |program: &str| is_a_result(&Template::new(program));
+        assert!(is("{build.path}") && is("{cmake-build.path}/bin/server"));
+        for bad in [
+            "/usr/bin/curl",
+            "curl",
+            "",
+            "{files}/run",
+            "{cache.x}/run",
+            "{{build.path}}/x",
+            "{build.path}/../../../usr/bin/curl",
+            "{build.path}x",
+            "{address.host}{build.path}",
+        ] {
+            assert!(!is(bad), "{bad}");
+        }
+        let launch = ProcessLaunch {
+            program: "/usr/bin/curl".into(),
+            ..ProcessLaunch::default()
+        };
+        let places = Places {
+            artifacts: &BTreeMap::new(),
+            files: Path::new("/state/files"),
+            home: &Home::at("/home"),
+            host: "127.0.0.1",
+            port: "8081",
+            secrets: &|_| None,
+        };
+        let error = render(&launch, &places).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the provider starts `/usr/bin/curl`, which is no result of one of its steps"
+        );
     }
 
     #[test]

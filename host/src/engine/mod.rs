@@ -17,9 +17,11 @@ mod instance;
 mod launch;
 mod logs;
 mod ownership;
+mod place;
 mod port;
 mod probe;
 mod running;
+mod settle;
 mod start;
 mod stop;
 

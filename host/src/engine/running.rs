@@ -9,7 +9,7 @@ use super::{
     EngineError, Instance,
     error::Evidence,
     evidence_of,
-    stop::{Grip, bring_down},
+    stop::{self, Grip, bring_down},
 };
 use crate::{
     config::paths::Home,
@@ -68,7 +68,12 @@ impl RunningEngine {
     pub async fn wait_exit(&self) -> EngineEnd {
         let ended = match self.running.wait().await {
             Ok(ended) => ended,
-            Err(error) => return self.crashed(error.into()),
+            Err(error) => {
+                // Its keeper is gone; its minder ends it.
+                stop::until_gone(&self.instance).await;
+                self.instance.forget(&self.home);
+                return self.crashed(error.into());
+            }
         };
         // Its minder has done so already, unless the handoff was written in that very moment.
         self.instance.forget(&self.home);
@@ -94,7 +99,8 @@ impl RunningEngine {
     /// Drains and ends it. Cancelling `hurry` skips draining and grace.
     pub async fn stop(&self, hurry: &CancellationToken) -> Result<(), EngineError> {
         let mut grip = Grip::Own(&self.running);
-        bring_down(&mut grip, &self.instance, &self.narrator, hurry).await
+        let (home, instance) = (&self.home, &self.instance);
+        bring_down(&mut grip, home, instance, &self.narrator, hurry).await
     }
 
     /// Lets it outlive this host, until somebody stops it (`--detach`). What is returned describes
@@ -103,7 +109,7 @@ impl RunningEngine {
         self.running.keep().await?;
         self.instance.kept = true;
         self.instance.save(&self.home)?;
-        Ok(self.instance)
+        Ok(self.instance.clone())
     }
 
     fn crashed(&self, error: EngineError) -> EngineEnd {
@@ -117,5 +123,15 @@ impl RunningEngine {
     fn evidence(&self) -> Evidence {
         let log: PathBuf = self.instance.log.clone();
         evidence_of(&self.diagnoses, self.command.clone(), log)
+    }
+}
+
+impl Drop for RunningEngine {
+    /// Its process is ended by the handle that is dropped with this; a start must not take it for an
+    /// engine that stays meanwhile.
+    fn drop(&mut self) {
+        if !self.instance.kept && self.running.ended().is_none() {
+            self.instance.mark_stopping(&self.home);
+        }
     }
 }

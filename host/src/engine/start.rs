@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine_provider_api::{Artifact, Launch, Pool, PreparedEngine, ProcessLaunch};
+use engine_provider_api::{Artifact, GpuPolicy, Launch, Pool, PreparedEngine, ProcessLaunch};
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,8 @@ use super::{
     logs,
     port::{self, Reserved},
     probe::{NotReady, Wait, until_ready},
+    settle::settle,
+    stop::{self, Grip},
 };
 use crate::{
     config::paths::Home,
@@ -30,7 +33,7 @@ use crate::{
     process::{
         Child, Ended, Identity, Keeper, LogFile, Network, Output, ProcessIdentity, Running, Spec,
     },
-    store::{Patience, StoreError, give_to, hex, lock},
+    store::{Patience, StoreError, hex, lock, remove_tree},
 };
 
 /// Longest wait for another process that starts the same instance.
@@ -47,7 +50,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes of device memory that these processes hold, by the driver's word; `None` where it gives
 /// none.
-pub type DriverMemory = dyn Fn(&[ProcessIdentity]) -> Option<u64> + Send + Sync;
+pub type DriverMemory<'a> =
+    dyn Fn(Vec<ProcessIdentity>) -> BoxFuture<'static, Option<u64>> + Send + Sync + 'a;
 
 /// What is started, and with what.
 #[derive(Clone, Copy)]
@@ -72,8 +76,9 @@ pub struct StartRequest<'a> {
     pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
     /// Address the engine listens on; `None`: 127.0.0.1.
     pub address: Option<IpAddr>,
-    /// Asks the driver how much memory the engine holds, where GPU evidence is wanted.
-    pub driver_memory: Option<&'a DriverMemory>,
+    /// Asks the driver how much memory the engine holds; a second proof where the pool requires a
+    /// GPU.
+    pub driver_memory: Option<&'a DriverMemory<'a>>,
     /// Starts and watches it.
     pub keeper: &'a Keeper,
     /// Is told launch, ready, handoff and failures.
@@ -127,7 +132,7 @@ impl<'a> Start<'a> {
             .map_err(|source| StoreError::io("find", request.handoff_directory, source))?;
         let (pool, replica) = (&request.pool.id, request.replica);
         let key = instance::key(&handoff_directory, pool, replica);
-        let name = handoff::file_name(&request.prepared.engine, pool, replica);
+        let name = handoff::file_name(&request.prepared.engine, pool, replica)?;
         Ok(Self {
             launch,
             handoff: handoff_directory.join(name),
@@ -142,9 +147,16 @@ impl<'a> Start<'a> {
     async fn run(&self) -> Result<Outcome, EngineError> {
         let _lock = self.lock().await?;
         let wanted = self.fingerprint()?;
-        if let Some(running) = instance::settle(self.request.home, &self.key).await? {
+        let StartRequest {
+            home,
+            narrator,
+            cancel,
+            ..
+        } = self.request;
+        if let Some(running) = settle(home, &self.key, narrator, cancel).await? {
             return self.compare(running, &wanted);
         }
+        self.refuse_without_evidence()?;
         handoff::check(&self.handoff)?;
         self.place_files()?;
         let candidates = port::candidates(
@@ -171,6 +183,21 @@ impl<'a> Start<'a> {
             tried: candidates,
             named: !self.request.pool.provisioning.ports.is_empty(),
         }))
+    }
+
+    fn requires_gpu(&self) -> bool {
+        self.request.pool.gpu == GpuPolicy::Require
+    }
+
+    /// A GPU that is required must be proven, and only the provider knows by what.
+    fn refuse_without_evidence(&self) -> Result<(), EngineError> {
+        let prepared = self.request.prepared;
+        if self.requires_gpu() && prepared.gpu_evidence.is_none() {
+            return Err(EngineError::NoGpuEvidence {
+                engine: prepared.engine.clone(),
+            });
+        }
+        Ok(())
     }
 
     async fn lock(&self) -> Result<crate::store::Lock, EngineError> {
@@ -266,13 +293,9 @@ impl<'a> Start<'a> {
             _ => {}
         }
         make_directory(&files)?;
-        let work = self.place.join("work");
-        make_directory(&work)?;
-        self.give(&work)?;
+        self.make_own(&self.place.join("work"))?;
         for cache in self.render("0")?.caches {
-            let cache = self.request.home.cache(&cache);
-            make_directory(&cache)?;
-            self.give(&cache)?;
+            self.make_own(&self.request.home.cache(&cache))?;
         }
         Ok(())
     }
@@ -289,16 +312,23 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// Gives a directory to the engine's user, its content too where it was somebody else's.
-    fn give(&self, path: &Path) -> Result<(), EngineError> {
-        use std::os::unix::fs::MetadataExt;
-        let owner = fs::metadata(path)
-            .map_err(|source| StoreError::io("read", path, source))?
-            .uid();
-        match self.request.identity {
-            Some(identity) if identity.uid != owner => Ok(give_to(path, identity)?),
-            _ => Ok(()),
+    /// Makes a directory that is the engine's user's. What is there already stays if it is theirs; what
+    /// another user could write in so far is made anew: nothing of it is to be trusted.
+    fn make_own(&self, path: &Path) -> Result<(), EngineError> {
+        use std::os::unix::fs::{MetadataExt, lchown};
+        let own = rustix::process::geteuid().as_raw();
+        let wanted = self.request.identity.map_or(own, |identity| identity.uid);
+        // A link here is the operator's: nobody else can write in the directories above.
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() && found.uid() == wanted => return Ok(()),
+            _ => remove_tree(path)?,
         }
+        make_directory(path)?;
+        if let Some(identity) = self.request.identity.filter(|_| wanted != own) {
+            lchown(path, Some(identity.uid), Some(identity.gid))
+                .map_err(|source| StoreError::io("change the owner of", path, source))?;
+        }
+        Ok(())
     }
 
     /// Starts it once, on one port.
@@ -313,7 +343,7 @@ impl<'a> Start<'a> {
         self.write_files(&reserved.port.to_string())?;
         let (home, pool) = (self.request.home, &self.request.pool.id);
         let log = logs::begin(home, pool, self.request.replica, started_at)?;
-        let spec = self.spec(rendered, &log);
+        let spec = self.spec(rendered, &log, address, started_at);
         let command = spec.display();
         let narrator = self.request.narrator;
         let (who, target) = (Actor::EngineProvisioner, command.clone());
@@ -336,15 +366,21 @@ impl<'a> Start<'a> {
         self.bring_up(engine, address).await
     }
 
-    fn spec(&self, rendered: Rendered, log: &Path) -> Spec {
+    fn spec(
+        &self,
+        rendered: Rendered,
+        log: &Path,
+        address: SocketAddr,
+        started_at: Timestamp,
+    ) -> Spec {
         let work = self.place.join("work");
         let mut env = self.request.environment.clone();
         env.extend(rendered.env);
         // Programs that look for a home directory find one that is theirs.
         env.entry("HOME".to_owned())
             .or_insert_with(|| work.to_string_lossy().into_owned());
-        let key = &self.key;
-        let record = instance::directory(self.request.home).join(format!("{key}.json"));
+        let record = instance::record_path(self.request.home, &self.key);
+        let url = url_of(address);
         Spec {
             program: rendered.program,
             args: rendered.args,
@@ -359,7 +395,9 @@ impl<'a> Start<'a> {
             child: Child::Engine {
                 grace_ms: self.request.pool.stop.grace_ms,
                 // The handoff first: nobody is to find it without its engine.
-                remove: vec![self.handoff.clone(), record],
+                remove: [&self.handoff, &record]
+                    .map(|path| instance::removal(path, &url, started_at))
+                    .into(),
             },
         }
     }
@@ -388,7 +426,7 @@ impl<'a> Start<'a> {
             address: running.address(),
             host: ProcessIdentity::of_this_process(),
             kept: false,
-            url: format!("http://{address}"),
+            url: url_of(address),
             log,
             started_at,
             command,
@@ -406,9 +444,8 @@ impl<'a> Start<'a> {
         match self.until_handed_off(&mut engine, address).await {
             Ok(()) => Ok(engine),
             Err(error) => {
-                engine.running.kill_tree();
-                // An error of the keeper is not news any more: the first failure is told.
-                let _ = engine.running.wait().await;
+                // What cannot be killed is not news any more: the first failure is told.
+                let _ = stop::kill(&mut Grip::Own(&engine.running), &engine.instance).await;
                 engine.instance.forget(self.request.home);
                 Err(error)
             }
@@ -510,7 +547,10 @@ impl<'a> Start<'a> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         let tree = engine.running.process().tree();
-        let by_driver = self.request.driver_memory.and_then(|ask| ask(&tree));
+        let by_driver = match self.request.driver_memory {
+            Some(ask) if judged.is_ok() && self.requires_gpu() => ask(tree).await,
+            _ => None,
+        };
         let reason = match (judged, by_driver) {
             (Err(reason), _) => reason,
             (Ok(()), Some(0)) => "the driver knows of no memory that it holds".to_owned(),
@@ -565,6 +605,10 @@ impl<'a> Start<'a> {
         let narrator = self.request.narrator;
         narrator.warn(Actor::EngineProvisioner, "launch", port.to_string(), words);
     }
+}
+
+fn url_of(address: SocketAddr) -> String {
+    format!("http://{address}")
 }
 
 fn died(engine: &RunningEngine, ended: &Ended, ready: bool) -> EngineError {

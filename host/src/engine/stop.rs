@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Longest time requests in flight are waited for before TERM.
-const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Pause between two looks at what is in flight.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,11 +55,8 @@ pub async fn stop_instance(
     narrator: &Narrator,
     hurry: &CancellationToken,
 ) -> Result<(), EngineError> {
-    let mut grip = match Control::connect(home, instance.address).await {
-        Ok(control) => Grip::Keeper(control),
-        Err(_) => Grip::Direct,
-    };
-    let stopped = bring_down(&mut grip, instance, narrator, hurry).await;
+    let mut grip = Grip::find(home, instance).await;
+    let stopped = bring_down(&mut grip, home, instance, narrator, hurry).await;
     if stopped.is_ok() {
         // Already done by its minder, unless that was killed.
         instance.forget(home);
@@ -67,18 +64,51 @@ pub async fn stop_instance(
     stopped
 }
 
+/// Ends an engine that others have begun to end and then let be: TERM, grace, KILL.
+pub(super) async fn finish(home: &Home, instance: &Instance) -> Result<(), EngineError> {
+    let mut grip = Grip::find(home, instance).await;
+    end(&mut grip, instance, &CancellationToken::new()).await?;
+    instance.forget(home);
+    Ok(())
+}
+
+/// Kills an engine with its whole tree and waits until nothing of it is left.
+pub(super) async fn kill(grip: &mut Grip<'_>, instance: &Instance) -> Result<(), EngineError> {
+    grip.kill(instance).await;
+    if grip
+        .gone_within(instance, KILL_LIMIT, &CancellationToken::new())
+        .await?
+    {
+        return Ok(());
+    }
+    let tree = instance.process.tree();
+    let left = tree.iter().chain(&instance.minder);
+    Err(EngineError::Survivors {
+        pids: left.map(|process| process.pid).collect(),
+    })
+}
+
+/// Waits until nothing of an engine is left whose minder ends it by itself, because its keeper is
+/// gone: TERM, grace, KILL. Gives up when that takes too long; then it may be left.
+pub(super) async fn until_gone(instance: &Instance) {
+    let limit = Duration::from_millis(instance.grace_ms) + KILL_LIMIT;
+    let _ = tokio::time::timeout(limit, nothing_left(instance)).await;
+}
+
 /// Ends an engine, however it is held, and tells so.
 pub(super) async fn bring_down(
     grip: &mut Grip<'_>,
+    home: &Home,
     instance: &Instance,
     narrator: &Narrator,
     hurry: &CancellationToken,
 ) -> Result<(), EngineError> {
     let start = Instant::now();
+    instance.mark_stopping(home);
     // First of all: nobody is to send it anything new.
-    let _ = std::fs::remove_file(&instance.handoff);
+    instance.withdraw();
     let ended = async {
-        if instance.state == State::Ready {
+        if instance.state != State::Starting {
             drain(instance, narrator, hurry).await;
         }
         end(grip, instance, hurry).await
@@ -144,7 +174,7 @@ async fn end(
     hurry: &CancellationToken,
 ) -> Result<(), EngineError> {
     let grace = Duration::from_millis(instance.grace_ms);
-    grip.begin_end(instance).await?;
+    grip.begin_end(instance).await;
     let first_wait = if instance.stop.second_term_ends_at_once {
         SECOND_TERM_AFTER.min(grace / 2)
     } else {
@@ -154,56 +184,68 @@ async fn end(
         return Ok(());
     }
     if instance.stop.second_term_ends_at_once && !hurry.is_cancelled() {
-        grip.term(instance).await?;
+        grip.term(instance).await;
         let rest = grace.saturating_sub(first_wait);
         if grip.gone_within(instance, rest, hurry).await? {
             return Ok(());
         }
     }
-    grip.kill(instance).await?;
-    if grip
-        .gone_within(instance, KILL_LIMIT, &CancellationToken::new())
-        .await?
-    {
-        return Ok(());
-    }
-    let tree = instance.process.tree();
-    Err(EngineError::Survivors {
-        pids: tree.iter().map(|process| process.pid).collect(),
-    })
+    kill(grip, instance).await
 }
 
 impl Grip<'_> {
+    /// How an engine of any host is held best.
+    async fn find(home: &Home, instance: &Instance) -> Self {
+        match Control::connect(home, instance.address).await {
+            Ok(control) => Self::Keeper(control),
+            Err(_) => Self::Direct,
+        }
+    }
+
     /// TERM, with KILL after the grace, as far as a keeper is there to see to it.
-    async fn begin_end(&mut self, instance: &Instance) -> Result<(), EngineError> {
-        match self {
-            Self::Own(running) => running.end(),
-            Self::Keeper(control) => drop(control.end().await?),
-            Self::Direct => signal(instance, Signal::TERM),
+    async fn begin_end(&mut self, instance: &Instance) {
+        let seen_to = match self {
+            Self::Own(running) => {
+                running.end();
+                true
+            }
+            Self::Keeper(control) => control.end().await.is_ok(),
+            Self::Direct => false,
+        };
+        if !seen_to {
+            let _ = instance.process.signal(Signal::TERM);
         }
-        Ok(())
     }
 
-    async fn term(&mut self, instance: &Instance) -> Result<(), EngineError> {
-        match self {
-            Self::Own(running) => running.signal(Signal::TERM),
-            Self::Keeper(control) => drop(control.signal(Signal::TERM).await?),
-            Self::Direct => signal(instance, Signal::TERM),
+    async fn term(&mut self, instance: &Instance) {
+        let seen_to = match self {
+            Self::Own(running) => {
+                running.signal(Signal::TERM);
+                true
+            }
+            Self::Keeper(control) => control.signal(Signal::TERM).await.is_ok(),
+            Self::Direct => false,
+        };
+        if !seen_to {
+            let _ = instance.process.signal(Signal::TERM);
         }
-        Ok(())
     }
 
-    async fn kill(&mut self, instance: &Instance) -> Result<(), EngineError> {
-        match self {
-            Self::Own(running) => running.kill_tree(),
-            Self::Keeper(control) => drop(control.kill_tree().await?),
-            Self::Direct => {
-                for process in instance.process.tree() {
-                    let _ = process.signal(Signal::KILL);
-                }
+    /// KILL for the whole tree; by this process where the keeper is gone.
+    async fn kill(&mut self, instance: &Instance) {
+        let seen_to = match self {
+            Self::Own(running) => {
+                running.kill_tree();
+                instance.address.keeper.is_alive()
+            }
+            Self::Keeper(control) => control.kill_tree().await.is_ok(),
+            Self::Direct => false,
+        };
+        if !seen_to {
+            for process in instance.process.tree() {
+                let _ = process.signal(Signal::KILL);
             }
         }
-        Ok(())
     }
 
     /// Whether everything is gone within this time; `hurry` ends the wait early.
@@ -214,18 +256,17 @@ impl Grip<'_> {
         hurry: &CancellationToken,
     ) -> Result<bool, EngineError> {
         let gone = async {
-            match self {
-                Self::Own(running) => running.wait().await.map(|ended| ended.survivors),
-                Self::Keeper(control) => match control.wait().await {
-                    Some(ended) => Ok(ended.survivors),
-                    None => {
-                        until_dead(instance).await;
-                        Ok(Vec::new())
-                    }
-                },
-                Self::Direct => {
-                    until_dead(instance).await;
-                    Ok(Vec::new())
+            let ended = match self {
+                Self::Own(running) => running.wait().await.ok(),
+                Self::Keeper(control) => control.wait().await,
+                Self::Direct => None,
+            };
+            match ended {
+                Some(ended) => ended.survivors,
+                // Without a keeper nobody tells.
+                None => {
+                    nothing_left(instance).await;
+                    Vec::new()
                 }
             }
         };
@@ -233,22 +274,16 @@ impl Grip<'_> {
             biased;
             gone = tokio::time::timeout(limit, gone) => match gone {
                 Err(_) => Ok(false),
-                Ok(survivors) => match survivors? {
-                    pids if pids.is_empty() => Ok(true),
-                    pids => Err(EngineError::Survivors { pids }),
-                },
+                Ok(pids) if pids.is_empty() => Ok(true),
+                Ok(pids) => Err(EngineError::Survivors { pids }),
             },
             () = hurry.cancelled() => Ok(false),
         }
     }
 }
 
-fn signal(instance: &Instance, signal: Signal) {
-    let _ = instance.process.signal(signal);
-}
-
-async fn until_dead(instance: &Instance) {
-    while instance.is_alive() {
+async fn nothing_left(instance: &Instance) {
+    while instance.is_there() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -96,6 +96,15 @@ impl Collector<'_> {
         }
     }
 
+    /// Bytes of GPU memory that these processes hold together, by the driver's word. `None` where it
+    /// gives none: there is no NVIDIA driver, it does not answer in time, or it counts processes of
+    /// another namespace than this one's. Takes a few seconds at worst.
+    pub async fn device_memory(&self, pids: &[i32]) -> Option<u64> {
+        let program = self.probe_program.as_ref()?;
+        let versions = asking::Versions::new(self.asker, &self.roots, self.identity, None);
+        gpu::memory_of(&versions, program, pids).await
+    }
+
     /// Looks at the machine; `probes` are the tools that providers name. Bounded: a few seconds at
     /// worst, a few milliseconds when nothing changed since the last time.
     pub async fn collect(&self, probes: &[ToolProbe]) -> Collected {

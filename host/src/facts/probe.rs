@@ -3,15 +3,23 @@
 //! A broken driver does not answer with an error, it hangs, crashes, or prints to standard output:
 //! so the library is opened by this binary re-executed with a hidden argument, under a limit, and
 //! what it found comes back on one marked line. `main` calls [`run_if_probe`] first.
+//!
+//! Two questions are asked this way: which GPUs there are, and which processes hold memory on them.
 
 use std::{path::Path, process::ExitCode};
 
 use engine_provider_api::Gpu;
-use nvml_wrapper::{Device, Nvml, error::NvmlError};
-use serde::{Deserialize, Serialize};
+use nvml_wrapper::{
+    Device, Nvml, enums::device::UsedGpuMemory, error::NvmlError,
+    struct_wrappers::device::ProcessInfo,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// First argument that makes this program a probe; the second is the library's path.
 pub const MARKER: &str = "__probe-nvml";
+
+/// Third argument: who holds memory, instead of which GPUs there are.
+pub(super) const PROCESSES: &str = "processes";
 
 /// Beginning of the line that carries the report: libraries may print lines of their own.
 const LINE: &str = "nvml-report: ";
@@ -29,6 +37,24 @@ pub struct Report {
     pub errors: Vec<String>,
 }
 
+/// What processes hold on the GPUs, by the driver's word.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holdings {
+    /// One entry for each process and device.
+    pub holders: Vec<Holder>,
+    /// What could not be asked, one line each: the list may lack somebody then.
+    pub errors: Vec<String>,
+}
+
+/// A process with memory on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Process id, in the namespace that the driver counts in: the machine's first one.
+    pub pid: u32,
+    /// Bytes; `None` where the driver does not tell how many.
+    pub used_bytes: Option<u64>,
+}
+
 /// Becomes the probe if this program was started as one, and returns how it ended. To be called at
 /// the top of `main`.
 #[must_use]
@@ -38,14 +64,17 @@ pub fn run_if_probe() -> Option<ExitCode> {
         return None;
     }
     let library = arguments.next().unwrap_or_default();
-    let report = look(Path::new(&library));
-    let text = serde_json::to_string(&report).expect("a report is plain data");
-    println!("{LINE}{text}");
+    let library = Path::new(&library);
+    let text = match arguments.next() {
+        Some(what) if what == PROCESSES => serde_json::to_string(&holdings(library)),
+        _ => serde_json::to_string(&look(library)),
+    };
+    println!("{LINE}{}", text.expect("a report is plain data"));
     Some(ExitCode::SUCCESS)
 }
 
 /// The report in what a probe printed.
-pub(super) fn read(stdout: &str) -> Option<Report> {
+pub(super) fn read<T: DeserializeOwned>(stdout: &str) -> Option<T> {
     let line = stdout.lines().find_map(|line| line.strip_prefix(LINE))?;
     serde_json::from_str(line).ok()
 }
@@ -84,6 +113,39 @@ fn look(library: &Path) -> Report {
         }
     }
     report
+}
+
+/// Who holds memory on which device.
+fn holdings(library: &Path) -> Holdings {
+    let mut holdings = Holdings::default();
+    let asked = Nvml::builder()
+        .lib_path(library.as_os_str())
+        .init()
+        .and_then(|nvml| {
+            for index in 0..nvml.device_count()? {
+                let device = nvml.device_by_index(index)?;
+                // Inference holds compute contexts; a graphics one may come along.
+                match device.running_compute_processes() {
+                    Ok(found) => holdings.holders.extend(found.iter().map(holder)),
+                    Err(error) => holdings.errors.push(format!("device {index}: {error}")),
+                }
+            }
+            Ok(())
+        });
+    if let Err(error) = asked {
+        holdings.errors.push(error.to_string());
+    }
+    holdings
+}
+
+fn holder(process: &ProcessInfo) -> Holder {
+    Holder {
+        pid: process.pid,
+        used_bytes: match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        },
+    }
 }
 
 /// `12040` is 12.4: 1000 times the major plus 10 times the minor version.
@@ -139,7 +201,7 @@ mod tests {
         let text = serde_json::to_string(&report).unwrap();
         let stdout = format!("Detected a driver!\n{LINE}{text}\nbye\n");
         assert_eq!(read(&stdout), Some(report));
-        assert_eq!(read("nothing"), None);
+        assert_eq!(read::<Report>("nothing"), None);
         assert_eq!(cuda_version(12040), "12.4");
         assert_eq!(cuda_version(13000), "13.0");
     }

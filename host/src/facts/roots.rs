@@ -79,6 +79,11 @@ impl Roots {
         names
     }
 
+    /// What a link says; `None` where there is no link.
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        fs::read_link(self.real(path)).ok()
+    }
+
     /// A path with its links followed, as a path of the machine.
     pub fn followed(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();

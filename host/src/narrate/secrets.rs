@@ -18,31 +18,57 @@ pub struct Secrets {
     values: RwLock<Vec<String>>,
 }
 
-/// Shapes of secrets, each with what stays visible as its first group.
-static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    [
-        // Credentials in a URL (RFC 3986 userinfo); a second group stays visible too.
-        r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@]+(@)",
-        // Signed and token-bearing query parameters.
-        r"(?i)([?&](?:x-amz-signature|x-amz-credential|x-amz-security-token|signature|sig|token|access_token|api[_-]?key|password)=)[^&\s]+",
-        // Authorization headers.
-        r"(?i)((?:authorization|proxy-authorization|x-api-key)\s*[:=]\s*(?:bearer |basic )?)\S+",
-        r"(?i)(\bbearer )[A-Za-z0-9._~+/=-]{8,}",
-        // Assignments whose name says that the value is secret.
-        r"(?i)(\b[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY)[A-Z0-9_]*\s*[=:]\s*)\S+",
-        // Tokens with a well-known beginning: Hugging Face, GitHub, OpenAI and alike, AWS, Slack.
-        r"()\bhf_[A-Za-z0-9]{10,}",
-        r"()\bgh[pousr]_[A-Za-z0-9]{20,}",
-        r"()\bsk-[A-Za-z0-9_-]{16,}",
-        r"()\bAKIA[A-Z0-9]{16}\b",
-        r"()\bxox[abprs]-[A-Za-z0-9-]{10,}",
-        // JSON web tokens.
-        r"()\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
-    ]
-    .iter()
-    .map(|pattern| Regex::new(pattern).expect("the patterns are constants"))
-    .collect()
-});
+/// The shape of a kind of secret. Its first group, and its second where it has one, stay visible.
+struct Shape {
+    /// Words of which a text that holds such a secret has at least one, in lower case: compiling a
+    /// pattern costs more than most runs have to spend.
+    hints: &'static [&'static str],
+    compiled: LazyLock<Regex>,
+}
+
+macro_rules! shape {
+    ($hints:expr, $pattern:literal) => {
+        Shape {
+            hints: &$hints,
+            compiled: LazyLock::new(|| Regex::new($pattern).expect("the patterns are constants")),
+        }
+    };
+}
+
+static SHAPES: [Shape; 11] = [
+    // Credentials in a URL (RFC 3986 userinfo).
+    shape!(["@"], r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@]+(@)"),
+    // Signed and token-bearing query parameters.
+    shape!(
+        ["sig", "token", "x-amz-", "key=", "password="],
+        r"(?i)([?&](?:x-amz-signature|x-amz-credential|x-amz-security-token|signature|sig|token|access_token|api[_-]?key|password)=)[^&\s]+"
+    ),
+    // Authorization headers.
+    shape!(
+        ["authorization", "x-api-key"],
+        r"(?i)((?:authorization|proxy-authorization|x-api-key)\s*[:=]\s*(?:bearer |basic )?)\S+"
+    ),
+    shape!(["bearer "], r"(?i)(\bbearer )[A-Za-z0-9._~+/=-]{8,}"),
+    // Assignments whose name says that the value is secret.
+    shape!(
+        ["token", "secret", "passw", "key"],
+        r"(?i)(\b[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY)[A-Z0-9_]*\s*[=:]\s*)\S+"
+    ),
+    // Tokens with a well-known beginning: Hugging Face, GitHub, OpenAI and alike, AWS, Slack.
+    shape!(["hf_"], r"()\bhf_[A-Za-z0-9]{10,}"),
+    shape!(
+        ["ghp_", "gho_", "ghu_", "ghs_", "ghr_"],
+        r"()\bgh[pousr]_[A-Za-z0-9]{20,}"
+    ),
+    shape!(["sk-"], r"()\bsk-[A-Za-z0-9_-]{16,}"),
+    shape!(["akia"], r"()\bAKIA[A-Z0-9]{16}\b"),
+    shape!(["xox"], r"()\bxox[abprs]-[A-Za-z0-9-]{10,}"),
+    // JSON web tokens.
+    shape!(
+        ["eyj"],
+        r"()\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
+    ),
+];
 
 impl Secrets {
     /// Registers a value that must not be told from now on.
@@ -66,17 +92,14 @@ impl Secrets {
                 text = Cow::Owned(text.replace(value.as_str(), MASK));
             }
         }
-        // Most texts hold nothing a pattern could start at.
-        if !text.contains([':', '=', '_', '-']) && !text.contains("AKIA") && !text.contains("eyJ") {
-            return text;
-        }
-        for pattern in PATTERNS.iter() {
-            if pattern.is_match(&text) {
-                text = Cow::Owned(
-                    pattern
-                        .replace_all(&text, format!("${{1}}{MASK}${{2}}"))
-                        .into_owned(),
-                );
+        let lower = text.to_ascii_lowercase();
+        for shape in &SHAPES {
+            let possible = shape.hints.iter().any(|hint| lower.contains(hint));
+            if possible && shape.compiled.is_match(&text) {
+                let masked = shape
+                    .compiled
+                    .replace_all(&text, format!("${{1}}{MASK}${{2}}"));
+                text = Cow::Owned(masked.into_owned());
             }
         }
         text
@@ -108,6 +131,13 @@ mod tests {
             ("HF_TOKEN=hf_abcdefghijkl", "HF_TOKEN=***"),
             ("use hf_abcdefghijklmnop now", "use *** now"),
             ("AKIAABCDEFGHIJKLMNOP", "***"),
+            ("with BEARER abcdefgh123", "with BEARER ***"),
+            ("?sig=abc", "?sig=***"),
+            ("x_api_key: 123", "x_api_key: ***"),
+            ("Secret = s3", "Secret = ***"),
+            ("ghp_abcdefghijklmnopqrstuv", "***"),
+            ("sk-abcdefghijklmnopqr", "***"),
+            ("xoxb-1234567890-abc", "***"),
             ("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.sig", "***"),
             (
                 "/opt/cuda-12.4/bin/nvcc --version",

@@ -228,3 +228,23 @@ fn proxies(environment: &Environment) -> Result<Vec<Proxy>, NetError> {
     }
     Ok(proxies)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Fault as _;
+
+    fn refused(name: &str, value: &str) -> NetError {
+        make_client(&Environment::from_pairs([(name, value)])).unwrap_err()
+    }
+
+    #[test]
+    fn settings_that_cannot_be_used_are_named_and_their_secrets_are_not() {
+        let error = refused("SSL_CERT_FILE", "/nowhere/ca.pem");
+        assert_eq!(error.to_string(), "cannot use SSL_CERT_FILE");
+        let error = refused("https_proxy", "http://user:secret@");
+        assert_eq!(error.to_string(), "cannot use HTTPS_PROXY");
+        assert!(!crate::narrate::chain(&error).contains("secret"));
+        assert_eq!(error.kind(), "bad-setting");
+    }
+}

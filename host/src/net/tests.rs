@@ -11,6 +11,7 @@ use super::{
     *,
 };
 use crate::{
+    config::environment::Environment,
     fault::{Exit, Fault as _},
     narrate::Narrator,
     policy::Policy,
@@ -175,6 +176,34 @@ async fn every_hop_is_asked_of_the_policy() {
     let vouched = ("localhost".to_owned(), Some("127.0.0.1".to_owned()));
     assert_eq!(asked.lock().unwrap().last(), Some(&vouched));
     assert!(target.requests().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_on_this_machine_is_not_asked_of_a_proxy() {
+    let server = Server::start(|_, _| Reply::ok("x"));
+    let proxy = Server::start(|_, _| Reply::status(502));
+    let variables = ["http_proxy", "ALL_PROXY"].map(|name| (name, proxy.url("").to_string()));
+    let environment = Environment::from_pairs(variables);
+    let net = Net::new(&environment, Arc::new(|_: &str, _: Option<&str>| Ok(())));
+    let directory = tempfile::tempdir().unwrap();
+    fetch(&net, &transfer(server.url("m"), directory.path(), None))
+        .await
+        .unwrap();
+    let elsewhere = Url::parse("http://elsewhere.test/m").unwrap();
+    let digest = Some(digest_of(b"x"));
+    let elsewhere = transfer(elsewhere, directory.path(), digest);
+    let cancel = CancellationToken::new();
+    let narrator = Narrator::silent();
+    let asking = net.fetch(&elsewhere, &narrator, &cancel);
+    let asked = async {
+        while proxy.requests().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        cancel.cancel();
+    };
+    let (result, ()) = tokio::join!(asking, asked);
+    result.unwrap_err();
+    assert_eq!(proxy.requests()[0].path, "http://elsewhere.test/m");
 }
 
 #[tokio::test]

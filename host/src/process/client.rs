@@ -6,11 +6,10 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -66,7 +65,8 @@ struct Inner {
     /// Where the keeper's socket goes.
     directory: PathBuf,
     options: KeeperOptions,
-    link: OnceCell<Arc<Link>>,
+    /// The conversation with its process; another one once that is gone.
+    link: Mutex<Option<Arc<Link>>>,
 }
 
 impl Keeper {
@@ -77,7 +77,7 @@ impl Keeper {
             inner: Arc::new(Inner {
                 directory: directory(home),
                 options,
-                link: OnceCell::new(),
+                link: Mutex::new(None),
             }),
         }
     }
@@ -85,7 +85,7 @@ impl Keeper {
     /// Starts a command. Returns once its program runs; must be called in a tokio runtime, and
     /// everything started belongs to the runtime of the first call.
     pub async fn spawn(&self, spec: Spec) -> Result<Running, ProcessError> {
-        let link = self.link().await?;
+        let link = self.link()?;
         let on_drop = match spec.child {
             Child::Step => OnDrop::Kill,
             Child::Engine { .. } => OnDrop::End,
@@ -104,7 +104,7 @@ impl Keeper {
                 reason,
             })?;
         Ok(Running {
-            link: Arc::clone(link),
+            link,
             program,
             child,
             process,
@@ -121,11 +121,11 @@ impl Keeper {
         cancel: &CancellationToken,
     ) -> Result<Exited, ProcessError> {
         let program = name_of(&spec.program);
-        let running = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(ProcessError::Cancelled { program }),
-            running = self.spawn(spec) => running?,
-        };
+        if cancel.is_cancelled() {
+            return Err(ProcessError::Cancelled { program });
+        }
+        // Not given up half-way: what was asked for may run before the answer is here.
+        let running = self.spawn(spec).await?;
         tokio::select! {
             ended = running.wait() => Ok(ended?.exited),
             () = cancel.cancelled() => {
@@ -139,7 +139,7 @@ impl Keeper {
     /// The keeper's process, once there is one.
     #[must_use]
     pub fn process(&self) -> Option<ProcessIdentity> {
-        self.inner.link.get().map(|link| link.keeper())
+        self.current().as_ref().map(|link| link.keeper())
     }
 
     /// Program and leading arguments that make this program's keeper or one of its helpers.
@@ -147,12 +147,19 @@ impl Keeper {
         &self.inner.options
     }
 
-    async fn link(&self) -> Result<&Arc<Link>, ProcessError> {
-        let inner = &self.inner;
-        inner
-            .link
-            .get_or_try_init(|| async { start(&inner.directory, &inner.options) })
-            .await
+    /// The conversation with a keeper that lives, as far as is known; begun where there is none.
+    fn link(&self) -> Result<Arc<Link>, ProcessError> {
+        let mut current = self.current();
+        if let Some(link) = current.as_ref().filter(|link| !link.is_over()) {
+            return Ok(Arc::clone(link));
+        }
+        let link = start(&self.inner.directory, &self.inner.options)?;
+        *current = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.inner.link.lock().expect("no holder panics")
     }
 }
 
@@ -176,6 +183,9 @@ fn start(directory: &Path, options: &KeeperOptions) -> Result<Arc<Link>, Process
     let child = Command::new(&options.program)
         .arg0("host")
         .args(&options.arguments)
+        // Children get exactly what their specification names; an operator's secrets must not stand
+        // in the environment of a process of their own user.
+        .env_clear()
         .current_dir(directory)
         .stdin(Stdio::from(OwnedFd::from(far)))
         // What the host's own output leads to must not be held open by a keeper that outlives it.

@@ -7,6 +7,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::Removal;
+
 /// A command. It starts with exactly this environment, stdin closed, in a process group of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
@@ -98,8 +100,8 @@ pub enum Child {
     Engine {
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
-        /// Files removed once the engine is gone, for example its handoff.
-        remove: Vec<PathBuf>,
+        /// Documents removed once the engine is gone, for example its handoff.
+        remove: Vec<Removal>,
     },
 }
 

@@ -117,6 +117,18 @@ pub fn descendants(root: i32) -> Vec<ProcessIdentity> {
     found
 }
 
+/// The processes whose parent a process is, zombies left out.
+pub(super) fn children(parent: i32) -> Vec<ProcessIdentity> {
+    all_processes()
+        .filter_map(|pid| Some((pid, read_stat(pid)?)))
+        .filter(|(_, stat)| stat.parent == parent && !matches!(stat.state, b'Z' | b'X'))
+        .map(|(pid, stat)| ProcessIdentity {
+            pid,
+            start_time_ticks: stat.start_time_ticks,
+        })
+        .collect()
+}
+
 /// How much processes have read so far (proc_pid_io(5)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BytesRead {

@@ -93,6 +93,11 @@ impl Link {
         self.keeper
     }
 
+    /// Whether the keeper will say nothing more.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.shared).over
+    }
+
     /// Asks for a child. The inner error is the keeper's word that it could not be started.
     pub(super) async fn spawn(
         &self,

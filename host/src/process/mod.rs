@@ -15,6 +15,7 @@ mod identity;
 mod keeper;
 mod link;
 mod log;
+mod removal;
 mod sockets;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,4 +31,5 @@ pub use control::{Control, sweep};
 pub use error::{ProcessError, StartFailure};
 pub use identity::{BytesRead, ProcessIdentity, bytes_read, descendants};
 pub use keeper::{Ended, MARKER, run, run_if_keeper};
+pub use removal::Removal;
 pub use sockets::sockets_of;

@@ -157,10 +157,11 @@ async fn cancelling_ends_the_whole_tree_daemons_included() {
 async fn a_daemon_left_behind_by_a_step_ends_with_it() {
     let (_keep, path) = place();
     let script = "setsid sh -c 'echo $$ > daemon; while :; do sleep 1; done' & \
-                  while [ ! -s daemon ]; do sleep 0.01; done; exit 0";
+                  while [ ! -e go ]; do sleep 0.01; done; exit 0";
     let keeper = keeper_at(&path);
     let running = keeper.spawn(shell(&path, script)).await.unwrap();
     let daemon = pid_in(&path.join("daemon")).await;
+    fs::write(path.join("go"), "").unwrap();
     let ended = running.wait().await.unwrap();
     assert_eq!(ended.exited, Exited::Code(0));
     assert!(!daemon.is_alive());
@@ -240,6 +241,32 @@ async fn another_user_is_entered_without_root_s_groups_and_dies_with_the_minder(
     gone(running.process()).await;
 }
 
+#[tokio::test]
+async fn a_killed_minder_s_whole_tree_ends_and_no_neighbour_s_process_does() {
+    let (_keep, path) = place();
+    let other = path.join("other");
+    fs::create_dir(&other).unwrap();
+    let keeper = keeper_at(&path);
+    // Like make: new processes all the time, and each must come to its own end.
+    let busy = "while [ ! -e enough ]; do /bin/true & a=$!; /bin/true & wait $! || exit 8; wait $a || exit 9; done";
+    let neighbour = keeper.spawn(shell(&other, busy)).await.unwrap();
+    let script =
+        "rm -f daemon; setsid sh -c 'sh -c \"sleep 1000\" & echo $! > daemon; wait' & wait";
+    for _ in 0..20 {
+        let running = keeper.spawn(shell(&path, script)).await.unwrap();
+        let daemon = pid_in(&path.join("daemon")).await;
+        let minder = running.process().parent().unwrap();
+        minder.signal(rustix::process::Signal::KILL).unwrap();
+        let ended = running.wait().await.unwrap();
+        assert_eq!(ended.exited, Exited::Signal(9));
+        // Not "soon": once its end is told, nothing is left.
+        assert!(!daemon.is_alive() && !running.process().is_alive());
+        fs::remove_file(path.join("daemon")).unwrap();
+    }
+    fs::write(other.join("enough"), "").unwrap();
+    assert_eq!(neighbour.wait().await.unwrap().exited, Exited::Code(0));
+}
+
 fn parent_of(pid: i32) -> ProcessIdentity {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let after = stat.rsplit_once(')').unwrap().1;
@@ -263,19 +290,39 @@ async fn when_the_keeper_is_killed_everything_ends_and_the_host_is_told() {
     );
     gone(running.process()).await;
     gone(daemon).await;
-    let again = keeper.spawn(shell(&path, "true")).await.unwrap_err();
-    assert!(matches!(again, ProcessError::KeeperGone { .. }), "{again}");
+    // The next command gets another one.
+    let none = CancellationToken::new();
+    let again = keeper.run(shell(&path, "true"), &none).await.unwrap();
+    assert!(again.success());
+    assert_ne!(keeper.process().unwrap(), process);
+}
+
+#[tokio::test]
+async fn the_keeper_and_its_minders_carry_nothing_of_the_operator_s_environment() {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    let running = keeper.spawn(shell(&path, "exec sleep 1000")).await.unwrap();
+    let minder = running.process().parent().unwrap();
+    for process in [keeper.process().unwrap(), minder] {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap();
+        assert_eq!(String::from_utf8_lossy(&environment), "");
+    }
 }
 
 #[tokio::test]
 async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go() {
     let (_keep, path) = place();
-    let handoff = path.join("handoff.json");
-    fs::write(&handoff, "{}").unwrap();
+    let [own, other] = ["own.json", "other.json"].map(|name| path.join(name));
+    fs::write(&own, r#"{"url": "a"}"#).unwrap();
+    fs::write(&other, r#"{"url": "b"}"#).unwrap();
+    let removal = |path: &Path| Removal {
+        path: path.to_owned(),
+        says: BTreeMap::from([("url".to_owned(), "a".into())]),
+    };
     let spec = Spec {
         child: Child::Engine {
             grace_ms: 200,
-            remove: vec![handoff.clone()],
+            remove: vec![removal(&own), removal(&other)],
         },
         ..shell(
             &path,
@@ -296,7 +343,8 @@ async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go(
     assert_eq!(ended.exited, Exited::Signal(9));
     assert!(start.elapsed() >= Duration::from_millis(200));
     assert!(fs::read_to_string(&log).unwrap().contains("got TERM"));
-    assert!(!handoff.exists());
+    assert!(!own.exists(), "its file goes with it");
+    assert!(other.exists(), "what somebody else has put there stays");
 }
 
 #[tokio::test]

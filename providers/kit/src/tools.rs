@@ -45,7 +45,8 @@ const TABLE: &[Row] = &[
     Row {
         name: "cc",
         programs: &["cc", "gcc", "clang"],
-        apt: &["gcc"],
+        // Without the C library's headers and start files nothing can be linked; apt only recommends them.
+        apt: &["gcc", "libc6-dev"],
         dnf: &["gcc"],
         pacman: &["gcc"],
     },

@@ -9,9 +9,9 @@ use engine_host::{
     process::{Identity, Keeper},
 };
 use engine_provider_api::{
-    Artifact, ArtifactState, Diagnosis, DrainProbe, GpuEvidence, Launch, Mode, Model, PlacedFile,
-    Pool, PreparedEngine, Probes, ProcessLaunch, Profile, ReadinessProbe, Resources, Stop,
-    Template, VersionProbe,
+    Artifact, ArtifactState, Diagnosis, DrainProbe, GpuEvidence, GpuPolicy, Launch, Mode, Model,
+    PlacedFile, Pool, PreparedEngine, Probes, ProcessLaunch, Profile, ReadinessProbe, Resources,
+    Stop, Template, VersionProbe,
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -76,6 +76,10 @@ impl Job {
             "id": self.pool, "engine": "fake",
         }))
         .expect("everything else has a default");
+        pool.gpu = match self.gpu_percent {
+            Some(_) => GpuPolicy::Require,
+            None => GpuPolicy::Forbid,
+        };
         pool.provisioning.ports.clone_from(&self.ports);
         pool.stop.grace_ms = self.grace_ms;
         pool.readiness.stall_timeout_ms = self.stall_ms;

@@ -7,6 +7,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -130,8 +131,14 @@ impl Room {
         for entry in records.flatten() {
             let name = entry.file_name().into_string().unwrap();
             assert!(name.ends_with(".lock"), "{name} is left");
-            let lock = engine_host::store::try_lock(&entry.path(), "a test").unwrap();
-            assert!(lock.is_some(), "{name} is held");
+            // A program that another test starts in this process holds a copy until its exec.
+            until("a free lock", || {
+                match engine_host::store::try_lock(&entry.path(), "a test").unwrap() {
+                    Some(_) => Ok(()),
+                    None => Err(format!("{name} is held")),
+                }
+            })
+            .await;
         }
         if let Some(keeper) = self.keeper.process() {
             until(
@@ -146,13 +153,19 @@ impl Room {
     }
 }
 
-/// Ports that are free now and were never the same twice in this process.
+/// Ports that are free now, never the same twice in this process, and outside the range from which
+/// the kernel takes ports for outgoing connections (32768 and above).
 fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-    listeners.iter().map(port).collect()
+    const RANGE: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(401);
+    std::iter::repeat_with(|| {
+        let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % RANGE;
+        20_000 + u16::try_from(number).unwrap()
+    })
+    .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+    .take(count)
+    .collect()
 }
 
 async fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
@@ -497,6 +510,18 @@ async fn a_stop_waits_for_requests_in_flight_and_takes_the_handoff_away_first() 
 }
 
 #[tokio::test]
+async fn a_handoff_that_somebody_else_has_written_meanwhile_survives_the_stop() {
+    let room = Room::new();
+    let engine = room.start(&room.job(&[])).await;
+    let mut other: Handoff = serde_json::from_slice(&fs::read(room.handoff()).unwrap()).unwrap();
+    other.url = "http://127.0.0.1:1".to_owned();
+    let text = serde_json::to_vec(&other).unwrap();
+    fs::write(room.handoff(), &text).unwrap();
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    assert_eq!(fs::read(room.handoff()).unwrap(), text);
+}
+
+#[tokio::test]
 async fn whoever_is_in_a_hurry_does_not_wait_for_requests() {
     let room = Room::new();
     let engine = room
@@ -532,19 +557,46 @@ async fn buffers_on_the_gpu_are_believed_and_others_are_not() {
     let engine = room.start(&job).await;
     engine.stop(&CancellationToken::new()).await.unwrap();
     let parts = job.parts();
-    let without_driver = |_: &[ProcessIdentity]| Some(0);
     let mut request = parts.request(&job, &room.keeper, &room.narrator, &room.cancel);
-    request.driver_memory = Some(&without_driver);
+    request.driver_memory = Some(&|tree| {
+        assert!(!tree.is_empty() && tree.iter().all(|process| process.is_alive()));
+        Box::pin(async { Some(0) })
+    });
     let error = engine::start(request).await.unwrap_err();
     assert!(
         error.to_string().contains("the driver knows of no memory"),
         "{error}"
     );
+    // A driver that has no word, or knows of memory, is no hindrance.
+    for word in [None, Some(1 << 30)] {
+        let answers: Box<engine::DriverMemory> = Box::new(move |_| Box::pin(async move { word }));
+        let mut request = parts.request(&job, &room.keeper, &room.narrator, &room.cancel);
+        request.driver_memory = Some(&*answers);
+        let Ok(Outcome::Started(engine)) = engine::start(request).await else {
+            panic!("{word:?} is no disproof")
+        };
+        engine.stop(&CancellationToken::new()).await.unwrap();
+    }
 
     job.faults = vec!["--print-line".into(), "CPU buffer size = 900 MiB".into()];
     let error = room.fail(&job).await;
     assert_eq!(error.kind(), "not-on-gpu");
     room.assert_empty().await;
+}
+
+#[tokio::test]
+async fn a_required_gpu_that_cannot_be_proven_is_refused_before_anything_starts() {
+    let room = Room::new();
+    let mut job = room.job(&[]);
+    job.gpu_percent = Some(90);
+    let mut parts = job.parts();
+    parts.prepared.gpu_evidence = None;
+    let error = room.start_parts(&job, &parts).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.exit()),
+        ("no-gpu-evidence", Exit::Provider)
+    );
+    assert!(room.keeper.process().is_none(), "no keeper was needed");
 }
 
 #[tokio::test]
@@ -606,6 +658,45 @@ async fn another_user_s_engine_is_recognised_by_its_socket() {
     let engine = room.start(&job).await;
     let status = fs::read_to_string(format!("/proc/{}/status", engine.instance().process.pid));
     assert!(status.unwrap().contains("Uid:\t65534\t65534\t65534\t65534"));
+}
+
+#[tokio::test]
+async fn what_another_user_could_write_is_not_inherited() {
+    use std::os::unix::fs::MetadataExt;
+    if !rustix::process::geteuid().is_root() {
+        // Becoming somebody else takes root.
+        return;
+    }
+    let room = Room::new();
+    let mut job = room.job_of_another_user();
+    let record = room.root.join("record");
+    job.env.insert("CACHE".into(), "{cache.torch}".into());
+    let engine = room.start(&job).await;
+    let places = [
+        fs::read_link(format!("/proc/{}/cwd", engine.instance().process.pid)).unwrap(),
+        room.home.cache("torch"),
+    ];
+    for place in &places {
+        assert_eq!(fs::metadata(place).unwrap().uid(), 65_534);
+        fs::write(place.join("sitecustomize.py"), "evil").unwrap();
+    }
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    // The same user finds what it left.
+    let engine = room.start(&job).await;
+    assert!(
+        places
+            .iter()
+            .all(|place| place.join("sitecustomize.py").exists())
+    );
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    // Now as this user, root.
+    job.uid = None;
+    job.faults = vec!["--record".into(), record.to_str().unwrap().into()];
+    let _engine = room.start(&job).await;
+    for place in &places {
+        assert_eq!(fs::metadata(place).unwrap().uid(), 0);
+        assert_eq!(fs::read_dir(place).unwrap().count(), 0, "{place:?}");
+    }
 }
 
 #[tokio::test]
@@ -711,6 +802,87 @@ async fn a_host_killed_at_any_instant_leaves_nothing_and_the_next_start_succeeds
     assert_eq!(status(engine.url(), "/health"), "200");
     engine.stop(&CancellationToken::new()).await.unwrap();
     room.assert_empty().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_outlives_its_killed_host_for_its_grace_is_not_taken_for_running() {
+    let room = Room::new();
+    let mut job = room.job(&["--ignore-term"]);
+    job.grace_ms = 1_000;
+    let mut host = Host::start(&room, &job);
+    assert!(host.line().starts_with("ready http"));
+    let dying = engine::instances(&room.home).unwrap().remove(0);
+    host.child.kill().unwrap();
+    host.child.wait().unwrap();
+    assert!(dying.is_alive(), "its grace has begun");
+    let next = room.start(&job).await;
+    assert_ne!(next.instance().process, dying.process);
+    assert!(!dying.is_alive());
+    assert!(room.handoff().exists());
+}
+
+#[tokio::test]
+async fn an_engine_whose_host_was_killed_before_it_was_ready_is_not_taken_for_running() {
+    let room = Room::new();
+    let mut job = room.job(&["--load-ms", "400", "--ignore-term"]);
+    job.grace_ms = 1_000;
+    let mut host = Host::start(&room, &job);
+    let dying = until("a starting engine", || {
+        let found = engine::instances(&room.home).unwrap();
+        found.into_iter().next().ok_or("no record".to_owned())
+    })
+    .await;
+    host.child.kill().unwrap();
+    host.child.wait().unwrap();
+    let next = room.start(&job).await;
+    assert_ne!(next.instance().process, dying.process);
+}
+
+#[tokio::test]
+async fn an_engine_that_somebody_stops_is_waited_for_and_started_anew() {
+    let room = Room::new();
+    let job = room.job(&["--busy-ms", "700"]);
+    let mut host = Host::start(&room, &job);
+    assert!(host.line().starts_with("ready http"));
+    let old = engine::instances(&room.home).unwrap().remove(0);
+    let never = CancellationToken::new();
+    let stop = engine::stop_instance(&room.home, &old, &room.narrator, &never);
+    let (stopped, next) = tokio::join!(stop, async {
+        until("a drained engine", || match room.handoff().exists() {
+            true => Err("its handoff is there".to_owned()),
+            false => Ok(()),
+        })
+        .await;
+        let seen = engine::instances(&room.home).unwrap().remove(0);
+        assert_eq!(seen.state.as_str(), "stopping");
+        room.start(&job).await
+    });
+    stopped.unwrap();
+    assert_ne!(next.instance().process, old.process);
+    assert_eq!(host.line(), "end stopped");
+}
+
+#[tokio::test]
+async fn when_the_keeper_is_killed_during_a_start_nothing_is_left_and_the_next_one_succeeds() {
+    let room = Room::new();
+    let mut job = room.job(&["--never-ready", "--ignore-term"]);
+    job.grace_ms = 5_000;
+    let (error, engine) = tokio::join!(room.fail(&job), async {
+        let found = until("a starting engine", || {
+            let found = engine::instances(&room.home).unwrap();
+            found.into_iter().next().ok_or("no record".to_owned())
+        })
+        .await;
+        found.address.keeper.signal(Signal::KILL).unwrap();
+        found
+    });
+    assert_eq!(error.kind(), "keeper-gone", "{error:?}");
+    // Not after its grace: once the start has failed, all is gone.
+    assert!(!engine.is_alive() && !engine.minder.unwrap().is_alive());
+    room.assert_empty().await;
+    job.faults.clear();
+    let again = room.start(&job).await;
+    assert_eq!(status(again.url(), "/health"), "200");
 }
 
 #[tokio::test]

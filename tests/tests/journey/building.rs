@@ -13,7 +13,7 @@ fn count(actions: &[String], action: &str) -> usize {
 #[test]
 fn a_second_provision_builds_nothing() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let _ = machine.provision(&[]).end(Signal::INT).code(130);
     let before = machine.store().fingerprint();
     assert!(!before.is_empty());
@@ -41,7 +41,7 @@ fn a_second_provision_builds_nothing() {
 #[test]
 fn a_second_provision_needs_no_network_and_no_repository() {
     let (machine, repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let _ = machine.run(&["prepare"]).code(0);
     std::fs::remove_dir_all(repository.path()).unwrap();
     let running = machine.provision(&["--offline"]);
@@ -52,10 +52,10 @@ fn a_second_provision_needs_no_network_and_no_repository() {
 #[test]
 fn a_changed_flag_builds_again_and_says_which_one() {
     let (machine, _repository, mut pool) = stage();
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let _ = machine.run(&["prepare"]).code(0);
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_GREETING=ahoy"]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let plan = machine.run(&["plan"]).code(0);
     assert!(plan.stdout.contains("again: "), "{}", plan.stdout);
     assert!(
@@ -73,7 +73,7 @@ fn a_changed_flag_builds_again_and_says_which_one() {
     assert_eq!(machine.store().entries("source").len(), 1, "cloned again");
     // And back: both builds are kept, none is made.
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["prepare", "--log-format=json"]).code(0);
     assert_eq!(count(&run.actions(), "cmake-build"), 0);
     machine.assert_clean();
@@ -83,7 +83,7 @@ fn a_changed_flag_builds_again_and_says_which_one() {
 fn a_branch_that_advances_is_another_build_and_the_version_is_its_commit() {
     let (machine, repository, mut pool) = stage();
     pool["provisioning"]["source"]["ref"] = "main".into();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let prepared = machine.run(&["prepare", "--json"]).code(0).json();
     let version = |commit: &str| format!("{}-cpu", &commit[..12]);
     assert_eq!(prepared["engine_version"], version(&repository.commit));
@@ -108,7 +108,7 @@ fn advance(repository: &Repository) -> String {
 fn a_reference_that_is_not_there_is_named_with_its_repository() {
     let (machine, repository, mut pool) = stage();
     pool["provisioning"]["source"]["ref"] = "no-such-branch".into();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["prepare"]).code(3);
     run.says("no-such-branch");
     run.says(repository.path().to_str().unwrap());
@@ -124,7 +124,7 @@ fn another_attempt_is_made_when_the_log_says_what_it_is_for() {
         "retry_when": "unsupported GNU version",
         "retry_flags": ["-DFIXTURE_BREAK_COMPILE=OFF"],
     });
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["prepare", "--log-format=json"]).code(0);
     let actions = run.actions();
     assert!(count(&actions, "cmake-retry") > 0, "{actions:?}");
@@ -144,7 +144,7 @@ fn no_other_attempt_is_made_for_a_failure_that_it_is_not_for() {
         "retry_when": "unsupported GNU version",
         "retry_flags": ["-DFIXTURE_BREAK_CONFIGURE=OFF"],
     });
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["prepare", "--log-format=json"]).code(7);
     let actions = run.actions();
     assert_eq!(count(&actions, "cmake-retry"), 0, "{actions:?}");

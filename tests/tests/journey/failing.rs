@@ -37,7 +37,7 @@ fn one_log(machine: &Machine, name: &str) -> PathBuf {
 fn assert_recovers(machine: &Machine, pool: &mut Value) {
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
     pool["provisioning"]["flags"] = json!([]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(pool);
     let running = machine.provision(&[]);
     let _ = running.end(Signal::INT).code(130);
     machine.store().assert_sound();
@@ -47,7 +47,7 @@ fn assert_recovers(machine: &Machine, pool: &mut Value) {
 fn build_with(flag: &str) -> (Machine, Run, Value) {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([flag]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     // The repository lies in the machine's own directory and stays.
     let run = machine.run(&["provision"]);
     (machine, run, pool)
@@ -85,7 +85,7 @@ fn a_build_that_connects_fails_and_is_told_that_it_has_no_network() {
 fn a_repository_that_is_not_there_is_named() {
     let (machine, repository, pool) = stage();
     fs::remove_dir_all(repository.path()).unwrap();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(8);
     run.says(repository.path().to_str().unwrap());
     assert_nothing_made(&machine);
@@ -94,7 +94,7 @@ fn a_repository_that_is_not_there_is_named() {
 #[test]
 fn a_missing_tool_is_named_with_what_to_type() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     // A PATH with everything but cmake.
     let tools = machine.root().join("tools");
     fs::create_dir(&tools).unwrap();
@@ -155,7 +155,7 @@ fn a_full_disk_is_called_one_and_nothing_half_made_stays() {
     let (machine, _repository, mut pool) = stage();
     let _small = Small::mount(machine.home(), 32);
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_FILL=64"]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(14);
     run.says("No space left on device");
     run.says("free some space");
@@ -171,7 +171,7 @@ fn a_full_disk_is_called_one_and_nothing_half_made_stays() {
 fn a_cancelled_build_ends_with_everything_it_started() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=600"]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let running = machine.start(machine.command(&["provision"]));
         wait_for("the build's own program", e2e::RUN_LIMIT, || {
@@ -194,7 +194,7 @@ fn a_cancelled_build_ends_with_everything_it_started() {
 #[test]
 fn an_engine_that_crashes_ends_the_command_with_how_it_died() {
     let (machine, _repository, mut pool) = stage();
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let running = machine.provision(&[]);
     let engine = machine.run(&["ps", "--json"]).code(0).json();
     let pid = engine["engines"][0]["pid"].as_u64().unwrap();
@@ -213,7 +213,7 @@ fn an_engine_that_never_gets_ready_is_given_up_after_its_silence() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["flags"] = json!(["--load-ms", "600000"]);
     pool["readiness"] = json!({"stall_timeout": "1s"});
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(10);
     run.says("made no progress for 1 s");
     run.says("503");
@@ -226,7 +226,7 @@ fn an_engine_that_never_gets_ready_is_given_up_after_its_silence() {
 fn an_engine_that_refuses_a_flag_is_explained() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["flags"] = json!(["--frobnicate", "1"]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(10);
     run.says("this build does not know the flag `--frobnicate`");
     run.says("remove it from `provisioning.flags`");
@@ -239,7 +239,7 @@ fn an_engine_that_refuses_a_flag_is_explained() {
 fn an_error_as_json_has_kind_exit_causes_and_hints() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["flags"] = json!(["--frobnicate", "1"]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision", "--json"]).code(10);
     let error = &run.json()["error"];
     assert_eq!(error["exit"], 10);

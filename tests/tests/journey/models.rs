@@ -13,7 +13,7 @@ const TINY: &[u8] = b"TINY model";
 fn with_model(model: Value) -> (Machine, Value) {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["model"] = model;
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     (machine, pool)
 }
 
@@ -97,7 +97,7 @@ fn a_download_with_another_checksum_publishes_nothing() {
 
     // With the right one it is fetched once, and served from then on.
     pool["provisioning"]["model"]["checksum"] = format!("sha256:{}", sha256(TINY)).into();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     assert_eq!(answer(&machine, &[]), "hello from TINY\n");
     let requests = server.requests();
     assert_eq!(answer(&machine, &[]), "hello from TINY\n");
@@ -128,7 +128,7 @@ fn a_hub_reference_is_refused_before_anything_is_done() {
 #[test]
 fn a_downloaded_engine_needs_permission_and_its_checksum() {
     let (machine, _repository, mut pool) = stage();
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let prepared = machine.run(&["prepare", "--json"]).code(0).json();
     let program = fs::read(prepared["command"]["bin"].as_str().unwrap()).unwrap();
     let digest = sha256(&program);
@@ -142,7 +142,7 @@ fn a_downloaded_engine_needs_permission_and_its_checksum() {
         "binary".to_owned(),
         json!({"url": server.url("fixture-server"), "checksum": wrong}),
     );
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let blobs = machine.store().blobs();
     let run = machine.run(&["provision"]).code(4);
     run.says("downloading programs");
@@ -156,7 +156,7 @@ fn a_downloaded_engine_needs_permission_and_its_checksum() {
     machine.assert_clean();
 
     pool["provisioning"]["binary"]["checksum"] = format!("sha256:{digest}").into();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let text = answer(&machine, &["--allow-binary-downloads"]);
     assert_eq!(text, "hello from GGUF\n");
     let version = machine

@@ -10,7 +10,7 @@ use crate::stage;
 #[test]
 fn one_command_takes_a_pool_to_an_engine_that_answers_and_ctrl_c_leaves_nothing() {
     let (machine, repository, pool) = stage();
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let mut running = machine.provision(&[]);
     let url = running.wait_ready();
     let port = &pool["provisioning"]["ports"][0];
@@ -22,7 +22,7 @@ fn one_command_takes_a_pool_to_an_engine_that_answers_and_ctrl_c_leaves_nothing(
     );
 
     let path = machine.work().join(".runtime/engines/fixture.json");
-    assert_eq!(machine.handoffs(), [path.clone()]);
+    assert_eq!(machine.handoffs(), std::slice::from_ref(&path));
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     let mut handoff = machine.handoff();
@@ -66,7 +66,7 @@ fn one_command_takes_a_pool_to_an_engine_that_answers_and_ctrl_c_leaves_nothing(
 #[test]
 fn term_ends_it_like_ctrl_c_with_its_own_code() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let running = machine.provision(&[]);
     let _ = running.end(Signal::TERM).code(143);
     machine.assert_clean();
@@ -77,7 +77,7 @@ fn ctrl_c_of_a_terminal_reaches_the_whole_group_and_still_the_engine_is_stopped_
     use std::os::unix::process::CommandExt;
 
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let mut command = machine.command(&["provision"]);
     command.process_group(0);
     let mut running = machine.start(command);
@@ -91,7 +91,7 @@ fn ctrl_c_of_a_terminal_reaches_the_whole_group_and_still_the_engine_is_stopped_
 #[test]
 fn events_tell_the_journey_in_order_with_their_context() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let running = machine.provision(&["--log-format=json", "--correlation-id", "order-7"]);
     let run = running.end(Signal::INT).code(130);
     let actions = run.actions();
@@ -182,7 +182,7 @@ fn two_pools_have_two_handoffs_and_replicas_have_their_own() {
 #[test]
 fn a_handoff_directory_of_ones_own_is_used() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let running = machine.provision(&["--handoff-dir", "elsewhere"]);
     assert!(machine.work().join("elsewhere/fixture.json").is_file());
     assert_eq!(machine.handoffs(), Vec::<std::path::PathBuf>::new());
@@ -194,7 +194,7 @@ fn a_handoff_directory_of_ones_own_is_used() {
 #[test]
 fn prepare_does_all_the_work_and_starts_nothing() {
     let (machine, repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let prepared = machine.run(&["prepare", "--json"]).code(0).json();
     let version = format!("{}-cpu", &repository.commit[..12]);
     assert_eq!(prepared["engine_version"], version);
@@ -217,7 +217,7 @@ fn prepare_does_all_the_work_and_starts_nothing() {
 fn the_home_is_where_host_home_says_and_nowhere_else() {
     let machine = Machine::new();
     let repository = e2e::Repository::create(machine.root());
-    machine.write_pools(&[fixture_pool(&repository)]);
+    machine.write_pool(&fixture_pool(&repository));
     let before = machine.names_in_root();
     let _ = machine.run(&["prepare"]).code(0);
     let mut after = machine.names_in_root();

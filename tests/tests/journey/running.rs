@@ -11,7 +11,7 @@ use crate::stage;
 #[test]
 fn a_detached_engine_stays_is_listed_logged_and_stopped() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision", "--detach"]).code(0);
     let url = run
         .stdout
@@ -56,7 +56,7 @@ fn a_detached_engine_stays_is_listed_logged_and_stopped() {
 #[test]
 fn provisioning_a_pool_that_runs_prints_its_url_and_starts_nothing() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let mut running = machine.provision(&[]);
     let url = running.wait_ready();
     let pid = |list: serde_json::Value| list["engines"][0]["pid"].clone();
@@ -77,11 +77,11 @@ fn provisioning_a_pool_that_runs_prints_its_url_and_starts_nothing() {
 #[test]
 fn provisioning_it_with_other_settings_refuses_and_shows_the_difference() {
     let (machine, _repository, mut pool) = stage();
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let mut running = machine.provision(&[]);
     let url = running.wait_ready();
     pool["provisioning"]["flags"] = json!(["--load-ms", "1"]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(13);
     run.says("pool `default` runs already, with other settings");
     run.says("--load-ms");
@@ -96,7 +96,7 @@ fn provisioning_it_with_other_settings_refuses_and_shows_the_difference() {
 #[test]
 fn an_engine_in_the_foreground_can_be_stopped_from_elsewhere() {
     let (machine, _repository, pool) = stage();
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let running = machine.provision(&[]);
     let _ = machine.run(&["stop", "--all"]).code(0);
     let run = running.finish(e2e::RUN_LIMIT).code(0);
@@ -111,14 +111,14 @@ fn a_taken_port_is_passed_over_for_the_next_one_of_the_pool() {
     let taken_port = taken.local_addr().unwrap().port();
     let next = free_port();
     pool["provisioning"]["ports"] = json!([taken_port, next]);
-    machine.write_pools(&[pool.clone()]);
+    machine.write_pool(&pool);
     let mut running = machine.provision(&[]);
     assert_eq!(running.wait_ready(), format!("http://127.0.0.1:{next}"));
     let _ = running.end(Signal::INT).code(130);
 
     // With none left the pool cannot run here, and that is said.
     pool["provisioning"]["ports"] = json!([taken_port]);
-    machine.write_pools(&[pool]);
+    machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(5);
     run.says(&taken_port.to_string());
     run.says("provisioning.ports");

@@ -88,7 +88,8 @@ fn every_link_in_the_documents_leads_somewhere() {
 #[test]
 fn every_test_that_the_requirements_name_exists() {
     let table = fs::read_to_string(root().join("docs/requirements.md")).unwrap();
-    let name = Regex::new(r"`([a-z0-9_]{12,})`").unwrap();
+    // A test is named in words; a field such as `engine_version` has two at most.
+    let name = Regex::new(r"`([a-z0-9]+(?:_[a-z0-9]+){2,})`").unwrap();
     let sources: String = files(".rs")
         .iter()
         .map(|path| fs::read_to_string(path).unwrap())

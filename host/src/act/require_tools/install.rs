@@ -252,7 +252,6 @@ fn ended(
     let log = fill::log_path(context, step, LOG)?;
     let words = std::iter::once(program.to_string_lossy().into_owned());
     let words: Vec<String> = words.chain(args.iter().cloned()).collect();
-    let tail = command::read_log(&log, 2 << 10);
     Err(ActError::Command {
         step: step.id.clone(),
         failure: Box::new(CommandFailure {
@@ -264,7 +263,7 @@ fn ended(
                 .join(" "),
             directory: PathBuf::from("/"),
             exited,
-            tail: tail.lines().map(str::to_owned).collect(),
+            tail: command::tail(context, &log),
             log,
             wanted_network: false,
             disk_full: false,

@@ -81,3 +81,19 @@ fn a_named_file_that_is_missing_is_an_error_not_the_default_pool() {
     assert_eq!(error.to_string(), "`nowhere.yaml` cannot be read");
     assert_eq!(error.exit(), Exit::Config);
 }
+
+#[test]
+fn a_pool_that_starts_on_demand_is_started_now_and_says_so() {
+    let text = "pools:\n  - {id: a, engine: llamacpp, preload: false}\n";
+    assert_eq!(pick(Some(text), None, None).unwrap(), "a (1)");
+}
+
+#[test]
+fn a_pool_is_only_looked_for_in_a_file() {
+    assert_eq!(
+        pick(None, Some("default"), Some("llamacpp")).unwrap(),
+        "default of llamacpp"
+    );
+    let error = pick(None, Some("chat"), Some("llamacpp")).unwrap_err();
+    assert_eq!(error.exit(), Exit::NotFound);
+}

@@ -17,12 +17,15 @@ use super::{
     startup::{self, Side},
 };
 use crate::process::{
-    Exited, LogFile, Output, ProcessIdentity, Spec, StartFailure, log::CappedLog,
+    Exited, LogFile, Output, ProcessIdentity, Removal, Spec, StartFailure, log::CappedLog,
 };
 
 /// How long output may keep coming after the whole tree is gone. Only a process that could not be
 /// killed still holds a pipe then.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long what a killed minder has left may take to disappear once it is killed.
+const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Most bytes taken from one pipe before others get their turn.
 const TURN: usize = 256 * 1024;
@@ -47,10 +50,12 @@ pub(super) struct Minded {
     pub(super) ended: Option<(Exited, Vec<i32>, Instant)>,
     /// Whether its minder was killed.
     pub(super) abandoned: bool,
+    /// Whether anything of an abandoned tree was still there at the last look.
+    pub(super) orphans: bool,
     /// Whether it was not started.
     pub(super) refused: Option<StartFailure>,
-    /// Files to remove where the minder could not.
-    pub(super) remove: Vec<std::path::PathBuf>,
+    /// Documents to remove where the minder could not.
+    pub(super) remove: Vec<Removal>,
 }
 
 /// Carries one pipe into one log.
@@ -79,6 +84,7 @@ impl Minded {
             asked_elsewhere: false,
             ended: None,
             abandoned: false,
+            orphans: false,
             refused: None,
             remove: match &spec.child {
                 crate::process::Child::Step => Vec::new(),
@@ -111,9 +117,8 @@ impl Minded {
             return;
         }
         self.abandoned = true;
-        for path in &self.remove {
-            let _ = std::fs::remove_file(path);
-        }
+        self.orphans = true;
+        self.remove.iter().for_each(Removal::carry_out);
         if self.process.is_some() {
             let killed = Exited::Signal(libc::SIGKILL);
             self.ended = Some((killed, Vec::new(), Instant::now()));
@@ -128,6 +133,7 @@ impl Minded {
     pub(super) fn is_over(&self) -> bool {
         let drained = self.pumps.iter().all(|pump| pump.pipe.is_none());
         match &self.ended {
+            Some((_, _, at)) if self.orphans => at.elapsed() > ORPHAN_LIMIT,
             Some((_, _, at)) => drained || at.elapsed() > DRAIN_LIMIT,
             None => self.refused.is_some(),
         }

@@ -9,7 +9,6 @@ use std::{
     io,
     os::fd::OwnedFd,
     os::unix::{net::UnixStream, process::ExitStatusExt},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -24,7 +23,7 @@ use super::{
     startup::{self, Standard},
 };
 use crate::process::{
-    Child, Exited, ProcessIdentity, Spec, StartFailure, confine, identity::descendants,
+    Child, Exited, ProcessIdentity, Removal, Spec, StartFailure, confine, identity::descendants,
 };
 
 /// How long killed processes may take to disappear before they count as survivors.
@@ -97,7 +96,7 @@ struct EndPlan {
     /// Time between TERM and KILL; `None`: KILL at once.
     grace: Option<Duration>,
     /// Removed once it is gone.
-    remove: Vec<PathBuf>,
+    remove: Vec<Removal>,
 }
 
 impl EndPlan {
@@ -230,9 +229,7 @@ impl Minder {
     fn finish(self, left: bool) -> (Lines, Report) {
         // One that even KILL does not end was killed all the same.
         let exited = self.exited.unwrap_or(Exited::Signal(libc::SIGKILL));
-        for path in &self.end.remove {
-            let _ = std::fs::remove_file(path);
-        }
+        self.end.remove.iter().for_each(Removal::carry_out);
         let own = rustix::process::getpid().as_raw_pid();
         let survivors = if left {
             descendants(own).iter().map(|process| process.pid).collect()

@@ -1,7 +1,7 @@
 //! The keeper's loop.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::fd::{AsFd, OwnedFd},
     os::unix::{
@@ -23,7 +23,7 @@ use super::{
     protocol::{Ask, ChildId, Ended, Order, Request, Tell, VERSION, socket_name},
     startup,
 };
-use crate::process::{Child, ProcessIdentity, Spec, identity::descendants};
+use crate::process::{Child, Spec, identity::children};
 
 /// Most peers served at a time; more are turned away.
 const PEER_LIMIT: usize = 32;
@@ -237,34 +237,30 @@ impl Keeper {
 
     /// Collects minders, and kills what a killed minder has left to this subreaper.
     fn reap(&mut self) {
-        loop {
-            match rustix::process::wait(WaitOptions::NOHANG) {
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                Ok(None) => break,
-                Err(_) => return,
-            }
+        let reap = || rustix::process::wait(WaitOptions::NOHANG);
+        while let Ok(Some(_)) | Err(rustix::io::Errno::INTR) = reap() {}
+        if self.children.values().any(|child| child.abandoned) {
+            let orphans = self.kill_orphans();
+            let abandoned = self.children.values_mut().filter(|child| child.abandoned);
+            abandoned.for_each(|child| child.orphans = orphans);
         }
+    }
+
+    /// Kills what has come to this process because its minder was killed; whether there was anything.
+    ///
+    /// Only this process's own children are looked at: what a living minder has below it can never be
+    /// one, whatever it forks meanwhile. What they leave behind comes here in turn.
+    fn kill_orphans(&self) -> bool {
+        let minders: BTreeSet<i32> = self.children.values().map(|it| it.minder_pid).collect();
         let own = rustix::process::getpid().as_raw_pid();
-        if !self.children.values().any(|child| child.abandoned) {
-            return;
-        }
-        // Rare: every process below that descends from no living minder has lost its own.
-        let minders: Vec<ProcessIdentity> = self
-            .children
-            .values()
-            .filter(|child| !child.abandoned)
-            .filter_map(|child| ProcessIdentity::of(child.minder_pid))
-            .collect();
-        let minded: Vec<i32> = minders
-            .iter()
-            .flat_map(|minder| minder.tree())
-            .map(|process| process.pid)
-            .collect();
-        for process in descendants(own) {
-            if !minded.contains(&process.pid) {
+        let mut found = false;
+        for process in children(own) {
+            if !minders.contains(&process.pid) {
+                found = true;
                 let _ = process.signal(Signal::KILL);
             }
         }
+        found
     }
 
     fn tell_ends(&mut self) {

@@ -33,7 +33,7 @@ impl EngineProvisioner for Fixture {
             tools: vec![
                 probe("git", &["git"], "git"),
                 probe("cmake", &["cmake"], "cmake"),
-                probe("cc", &["cc", "gcc", "clang"], "gcc"),
+                probe("cc", &["cc", "gcc", "clang"], "build-essential"),
                 ToolProbe {
                     needed_by: Vec::new(),
                     ..probe("ninja", &["ninja", "ninja-build"], "ninja-build")
@@ -183,7 +183,7 @@ fn tools() -> RequireTools {
         tools: vec![
             tool("git", "to fetch the source", "git"),
             tool("cmake", "to build", "cmake"),
-            tool("cc", "to compile", "gcc"),
+            tool("cc", "to compile", "build-essential"),
             ToolRequirement {
                 optional: true,
                 ..tool("ninja", "to build faster", "ninja-build")

@@ -1,0 +1,6 @@
+//! What takes too long for every change: hundreds of kills.
+
+#[test]
+fn killed_at_any_of_two_hundred_instants_the_next_run_succeeds() {
+    e2e::kill_rounds(1_000..1_200);
+}
