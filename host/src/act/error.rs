@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use engine_provider_api::{Step, TemplateError};
 
-use super::CommandFailure;
+use super::{CommandFailure, command};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
@@ -258,7 +258,7 @@ impl ActError {
     pub(super) fn brief(&self) -> String {
         let inner: &dyn std::error::Error = match self {
             Self::Command { failure, .. } => {
-                return match last_words(&failure.tail) {
+                return match command::last_words(&failure.tail) {
                     Some(words) => words.to_owned(),
                     None => failure.to_string(),
                 };
@@ -287,34 +287,6 @@ impl ActError {
             _ => None,
         }
     }
-}
-
-/// The line that says why a command failed: the last one that calls itself an error, else the last.
-/// What was to be done is not repeated: `Could not resolve host: x`, not `unable to access …: …`.
-fn last_words(lines: &[String]) -> Option<&str> {
-    const SIGNS: [&str; 4] = ["fatal: ", "error: ", "ERROR: ", "E: "];
-    /// What git adds to every failure to talk to a server.
-    const ALWAYS_SAID: [&str; 3] = [
-        "Could not read from remote repository.",
-        "Please make sure you have the correct access rights",
-        "and the repository exists.",
-    ];
-    let unmarked = |line: &'_ str| -> Option<usize> {
-        let sign = SIGNS.iter().find(|sign| line.starts_with(**sign))?;
-        Some(sign.len())
-    };
-    let telling = lines.iter().rev().map(|line| line.trim()).filter(|line| {
-        let words = unmarked(line).map_or(*line, |start| &line[start..]);
-        !words.is_empty() && !ALWAYS_SAID.contains(&words)
-    });
-    let marked = telling
-        .clone()
-        .find_map(|line| unmarked(line).map(|start| &line[start..]));
-    let words = marked.or_else(|| telling.clone().next())?;
-    let why = words
-        .strip_prefix("unable to access '")
-        .and_then(|rest| rest.split_once("': "));
-    Some(why.map_or(words, |(_, why)| why))
 }
 
 impl Fault for ActError {
@@ -417,48 +389,4 @@ fn worst(failures: &[MirrorFailure]) -> Exit {
             (all_refused && !codes.is_empty()).then_some(Exit::Refused)
         })
         .unwrap_or(Exit::Network)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_words_of_a_command_say_why_it_failed() {
-        let said = |lines: &[&str]| {
-            let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
-            last_words(&lines).map(str::to_owned)
-        };
-        let cases: [(&[&str], Option<&str>); 6] = [
-            (
-                &[
-                    "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com",
-                ],
-                Some("Could not resolve host: github.com"),
-            ),
-            (
-                &[
-                    "fatal: '/srv/x' does not appear to be a git repository",
-                    "fatal: Could not read from remote repository.",
-                    "",
-                    "Please make sure you have the correct access rights",
-                    "and the repository exists.",
-                ],
-                Some("'/srv/x' does not appear to be a git repository"),
-            ),
-            (
-                &[
-                    "ssh: Could not resolve hostname x: Name or service not known",
-                    "fatal: Could not read from remote repository.",
-                ],
-                Some("ssh: Could not resolve hostname x: Name or service not known"),
-            ),
-            (&["one", "two"], Some("two")),
-            (&[""], None),
-            (&[], None),
-        ];
-        for (lines, expected) in cases {
-            assert_eq!(said(lines).as_deref(), expected, "{lines:?}");
-        }
-    }
 }
