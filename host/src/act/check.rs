@@ -8,10 +8,7 @@ use std::{
 use engine_provider_api::{Act, BuildStep, Plan, Step, Template};
 use regex::Regex;
 
-use super::{
-    ActError,
-    fill::{step_of, templates},
-};
+use super::{ActError, fill::templates};
 
 /// Words that are no step names because placeholders begin with them.
 const RESERVED: [&str; 7] = [
@@ -74,19 +71,9 @@ fn check_name(id: &str) -> Result<(), ActError> {
 fn check_step(step: &Step) -> Result<(), ActError> {
     match &step.act {
         Act::Build(build) => check_build(&step.id, build),
-        Act::Observe(observe) => {
-            let from_step = observe
-                .program
-                .placeholders()
-                .is_ok_and(|names| names.first().is_some_and(|name| step_of(name).is_some()))
-                && observe.program.as_str().starts_with('{');
-            from_step.then_some(()).ok_or_else(|| {
-                bad(format!(
-                    "`{}` observes a program that no step made",
-                    step.id
-                ))
-            })
-        }
+        Act::Observe(observe) if origin_of(&observe.program) != Some(Origin::Step) => Err(bad(
+            format!("`{}` observes a program that no step made", step.id),
+        )),
         Act::Checkout(checkout) if checkout.mirrors.is_empty() => {
             Err(bad(format!("`{}` names no mirror", step.id)))
         }
@@ -124,9 +111,47 @@ fn check_build(id: &str, build: &BuildStep) -> Result<(), ActError> {
         }
         for command in &attempt.commands {
             check_name(&command.id)?;
+            if origin_of(&command.program).is_none() {
+                return Err(bad(format!(
+                    "`{}` of `{id}` runs `{}`, which is no tool, nothing that a step made and \
+                     nothing in its working directory",
+                    command.id,
+                    command.program.as_str()
+                )));
+            }
         }
     }
     Ok(())
+}
+
+/// Where a program comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Exactly `{tool.NAME}`.
+    Tool,
+    /// A path in what a step made, `{STEP.path}/…`.
+    Step,
+    /// A path in what this build has made so far, `{work}/…`.
+    Work,
+}
+
+/// Where a program comes from; `None` for paths that a plan chose by itself, also by climbing.
+fn origin_of(program: &Template) -> Option<Origin> {
+    let (name, rest) = program.as_str().strip_prefix('{')?.split_once('}')?;
+    let inside = rest.is_empty() || rest.starts_with('/');
+    let climbs = Path::new(rest)
+        .components()
+        .any(|part| part == Component::ParentDir);
+    // A placeholder further on could be filled with anything.
+    if !inside || climbs || rest.contains(['{', '}']) {
+        return None;
+    }
+    match name.split_once('.') {
+        Some(("tool", _)) => rest.is_empty().then_some(Origin::Tool),
+        Some((step, "path")) if !RESERVED.contains(&step) => Some(Origin::Step),
+        None if name == "work" => Some(Origin::Work),
+        _ => None,
+    }
 }
 
 /// Outputs are relative, lead nowhere else and are not the whole working directory.
@@ -280,6 +305,35 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_tools_or_what_was_made_and_never_paths_of_the_machine() {
+        let origin = |program: &str| origin_of(&Template::from(program));
+        assert_eq!(origin("{tool.cmake}"), Some(Origin::Tool));
+        assert_eq!(origin("{source.path}/configure"), Some(Origin::Step));
+        assert_eq!(origin("{get.path}"), Some(Origin::Step));
+        assert_eq!(origin("{work}/venv/bin/pip"), Some(Origin::Work));
+        for program in [
+            "/usr/bin/curl",
+            "curl",
+            "",
+            "{tool.cmake}/../curl",
+            "{source.path}/../../../usr/bin/curl",
+            "{source.path}evil",
+            "{work}/{jobs}",
+            "{cache.ccache}/x",
+            "{tool.path}/x",
+        ] {
+            assert_eq!(origin(program), None, "{program}");
+        }
+        let mut free = build("a", "x");
+        free["attempts"][0]["commands"][0]["program"] = json!("/usr/bin/curl");
+        let error = check(&plan(json!([free]))).unwrap_err().to_string();
+        assert!(
+            error.contains("runs `/usr/bin/curl`, which is no tool"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn plans_that_cannot_be_carried_out_are_refused_with_the_reason() {
         let mut up = build("a", "x");
         up["outputs"] = json!(["../x"]);
@@ -315,6 +369,11 @@ mod tests {
             (json!([pattern]), "the first attempt of `a` has a condition"),
             (
                 json!([{"id": "o", "kind": "observe", "program": "/bin/sh", "args": []}]),
+                "observes a program that no step made",
+            ),
+            (
+                json!([build("a", "x"),
+                    {"id": "o", "kind": "observe", "program": "{a.path}/../../bin/sh", "args": []}]),
                 "observes a program that no step made",
             ),
         ];

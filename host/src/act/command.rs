@@ -247,6 +247,34 @@ pub(super) fn tail(context: &Context, log: &Path) -> Vec<String> {
     lines[start..].iter().map(|&line| line.to_owned()).collect()
 }
 
+/// The line that says why a command failed: the last one that calls itself an error, else the last.
+/// What was to be done is not repeated: `Could not resolve host: x`, not `unable to access …: …`.
+pub(super) fn last_words(lines: &[String]) -> Option<&str> {
+    const SIGNS: [&str; 4] = ["fatal: ", "error: ", "ERROR: ", "E: "];
+    /// What git adds to every failure to talk to a server.
+    const ALWAYS_SAID: [&str; 3] = [
+        "Could not read from remote repository.",
+        "Please make sure you have the correct access rights",
+        "and the repository exists.",
+    ];
+    let unmarked = |line: &'_ str| -> Option<usize> {
+        let sign = SIGNS.iter().find(|sign| line.starts_with(**sign))?;
+        Some(sign.len())
+    };
+    let telling = lines.iter().rev().map(|line| line.trim()).filter(|line| {
+        let words = unmarked(line).map_or(*line, |start| &line[start..]);
+        !words.is_empty() && !ALWAYS_SAID.contains(&words)
+    });
+    let marked = telling
+        .clone()
+        .find_map(|line| unmarked(line).map(|start| &line[start..]));
+    let words = marked.or_else(|| telling.clone().next())?;
+    let why = words
+        .strip_prefix("unable to access '")
+        .and_then(|rest| rest.split_once("': "));
+    Some(why.map_or(words, |(_, why)| why))
+}
+
 /// Whether a log sounds like a program that cannot reach the network.
 fn wants_network(log: &str) -> bool {
     static PATTERN: LazyLock<Regex> = LazyLock::new(|| {
@@ -286,5 +314,44 @@ mod tests {
         assert!(!wants_network("error: expected ';'"));
         assert!(says_disk_full("ld: write failed: No space left on device"));
         assert!(!says_disk_full("spaceship"));
+    }
+
+    #[test]
+    fn the_last_words_of_a_command_say_why_it_failed() {
+        let said = |lines: &[&str]| {
+            let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
+            last_words(&lines).map(str::to_owned)
+        };
+        let cases: [(&[&str], Option<&str>); 6] = [
+            (
+                &[
+                    "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com",
+                ],
+                Some("Could not resolve host: github.com"),
+            ),
+            (
+                &[
+                    "fatal: '/srv/x' does not appear to be a git repository",
+                    "fatal: Could not read from remote repository.",
+                    "",
+                    "Please make sure you have the correct access rights",
+                    "and the repository exists.",
+                ],
+                Some("'/srv/x' does not appear to be a git repository"),
+            ),
+            (
+                &[
+                    "ssh: Could not resolve hostname x: Name or service not known",
+                    "fatal: Could not read from remote repository.",
+                ],
+                Some("ssh: Could not resolve hostname x: Name or service not known"),
+            ),
+            (&["one", "two"], Some("two")),
+            (&[""], None),
+            (&[], None),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(said(lines).as_deref(), expected, "{lines:?}");
+        }
     }
 }

@@ -17,9 +17,7 @@ pub async fn run_all(context: &Context, plan: &Plan) -> Result<Artifacts, ActErr
         cancel: context.cancel.child_token(),
         ..context.clone()
     };
-    let store = context.store.clone();
-    // What cannot be swept is in nobody's way; whoever needs the place says so.
-    let _ = blocking(move || store.sweep()).await;
+    sweep(&context).await;
     let mut waiting: BTreeSet<usize> = (0..plan.steps.len()).collect();
     let mut done: BTreeSet<usize> = BTreeSet::new();
     let mut artifacts = Artifacts::new();
@@ -57,13 +55,17 @@ pub async fn run_all(context: &Context, plan: &Plan) -> Result<Artifacts, ActErr
     match failure {
         Some(error) => Err(error),
         None => {
-            let human = format!("all {} steps are done", plan.steps.len());
-            context
-                .narrator
-                .say(ACTOR, "complete", &context.pool_id, human);
+            // What commands of a killed host still wrote to at the start.
+            sweep(&context).await;
             Ok(artifacts)
         }
     }
+}
+
+/// Removes what crashed runs left. What cannot be removed is in nobody's way.
+async fn sweep(context: &Context) {
+    let store = context.store.clone();
+    let _ = blocking(move || store.sweep()).await;
 }
 
 /// Runs a step and tells its failure.

@@ -13,12 +13,13 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 use engine_provider_api::{Artifact, ArtifactState, Download, Step, Unpack};
 
 use super::{
-    ACTOR, ActError, Context, Expected, MirrorFailure, Outlook, begin, blocking, publish,
+    ACTOR, ActError, Context, Expected, FLIGHT_LIMIT, MirrorFailure, Outlook, begin, blocking,
+    publish,
     unpack::{self, Refusal},
 };
 use crate::{
     net::{self, Digest, Fetched, Transfer, Url},
-    store::{Begin, Entry, Ingredients, Kind, StoreError, Work},
+    store::{self, Begin, Entry, Ingredients, Kind, Lock, Patience, StoreError, Work},
 };
 
 /// A step, read.
@@ -117,9 +118,43 @@ pub(super) async fn run(
         .policy
         .allow_binary_download(&net::shown(&request.urls[0]))
         .map_err(|refusal| ActError::refused(step, refusal))?;
+    let name = partial_name(&request.digest);
+    let _lock = lock_blob(context, step, name, &doing).await?;
     let (url, fetched) = fetch(context, step, act, &request).await?;
     let entry = keep(step, act.unpack, &request, work, &url, fetched).await?;
     Ok(artifact(&entry.path, &request))
+}
+
+/// What the file of a digest is called while it is collected, and its lock after it.
+pub(super) fn partial_name(digest: &Digest) -> &str {
+    &digest.hex()[..64]
+}
+
+/// Takes the lock of the file that is collected under this name: steps of several keys, pools and
+/// hosts may want the same one. A key's lock is held already.
+pub(super) async fn lock_blob(
+    context: &Context,
+    step: &Step,
+    name: &str,
+    doing: &str,
+) -> Result<Lock, ActError> {
+    let on_wait = |holder: Option<&store::Holder>| {
+        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
+        let human = format!(
+            "{}: waiting for {who}, which fetches the same file",
+            step.id
+        );
+        context.narrator.say(ACTOR, "wait", &step.id, human);
+    };
+    let patience = Patience {
+        limit: FLIGHT_LIMIT,
+        cancel: &context.cancel,
+        on_wait: &on_wait,
+    };
+    let path = context.store.lock_path(&format!("blob-{name}"));
+    store::lock(&path, doing, patience)
+        .await
+        .map_err(|source| ActError::store(step, source))
 }
 
 /// Fetches from the first URL that gives it.
@@ -146,7 +181,7 @@ async fn fetch(
             limit_bytes: None,
             partial: context
                 .store
-                .prepare_partial(&request.digest.hex()[..64])
+                .prepare_partial(partial_name(&request.digest))
                 .map_err(|source| ActError::store(step, source))?,
             task: step.id.clone(),
         };
@@ -159,10 +194,8 @@ async fn fetch(
             Err(source) => match ActError::net(step, source) {
                 error if error.is_cancelled() => return Err(error),
                 error => {
-                    let reason = error.brief();
-                    context
-                        .narrator
-                        .warn(ACTOR, "mirror-failed", &place, reason);
+                    let human = format!("{place} did not give the file: {}", error.brief());
+                    context.narrator.warn(ACTOR, "mirror-failed", &place, human);
                     failures.push(MirrorFailure {
                         place,
                         error: Box::new(error),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use engine_provider_api::{Step, TemplateError};
 
-use super::CommandFailure;
+use super::{CommandFailure, command};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
@@ -254,16 +254,21 @@ impl ActError {
         }
     }
 
-    /// The chain of causes in one line, with the last words of a command that failed.
+    /// Why, in one line: what a failed command said about it, else the causes.
     pub(super) fn brief(&self) -> String {
-        let chain = crate::narrate::chain(self);
-        match self {
-            Self::Command { failure, .. } => match failure.tail.last() {
-                Some(words) => format!("{chain}: {words}"),
-                None => chain,
-            },
-            _ => chain,
-        }
+        let inner: &dyn std::error::Error = match self {
+            Self::Command { failure, .. } => {
+                return match command::last_words(&failure.tail) {
+                    Some(words) => words.to_owned(),
+                    None => failure.to_string(),
+                };
+            }
+            Self::Net { source, .. } => source,
+            Self::Store { source, .. } => source,
+            Self::Process { source, .. } => source,
+            _ => self,
+        };
+        crate::narrate::chain(inner)
     }
 
     /// Whether this only says that somebody else ended it.

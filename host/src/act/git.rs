@@ -12,7 +12,7 @@ use engine_provider_api::Step;
 use super::{
     ActError, Context,
     command::{self, Job, PATH},
-    fill,
+    credentials, fill,
     meter::Meter,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     net::Url,
     policy::NetworkPolicy,
     process::{Child, LogFile, Network, Output, Spec},
-    store::{self, StoreError},
+    store::{self, StoreError, Temporary},
 };
 
 /// How a git URL is reached.
@@ -94,20 +94,15 @@ pub(crate) struct Git<'a> {
     step: &'a Step,
     program: PathBuf,
     env: BTreeMap<String, String>,
+    url: String,
+    /// Where the URL's credentials lie, as long as this lives.
+    _credentials: Option<Temporary>,
 }
 
 impl<'a> Git<'a> {
-    /// git for these URLs; checks that each may be reached.
+    /// git for this URL; checks that it may be reached.
     pub(crate) fn new(context: &'a Context, step: &'a Step, url: &str) -> Result<Self, ActError> {
-        let scheme = scheme_of(url).ok_or_else(|| ActError::Reference {
-            step: step.id.clone(),
-            reason: format!("`{}` is no git URL that is accepted", shown(url)),
-            hints: vec![hint(
-                "use https://, ssh://, user@host:path or an absolute path",
-                None,
-            )],
-        })?;
-        check_reach(context, step, url, scheme)?;
+        let scheme = check_url(context, step, url)?;
         context
             .policy
             .allow_tool("git")
@@ -123,15 +118,31 @@ impl<'a> Git<'a> {
         })?;
         let config =
             write_config(context, scheme).map_err(|source| ActError::store(step, source))?;
-        if let Some(password) = Url::parse(url).ok().as_ref().and_then(Url::password) {
-            context.narrator.secrets().register(password);
-        }
+        let mut env = environment(context, &config);
+        let (url, login) = credentials::take(url).map_err(|reason| refuse(step, url, reason))?;
+        let place = match login {
+            None => None,
+            Some(login) => {
+                let place = login
+                    .lend(context, &mut env)
+                    .map_err(|source| ActError::store(step, source))?;
+                Some(place)
+            }
+        };
         Ok(Self {
             context,
             step,
             program,
-            env: environment(context, &config),
+            env,
+            url,
+            _credentials: place,
         })
+    }
+
+    /// The URL as git is to be given it: without credentials, which other users could see in a
+    /// list of processes. git asks for them.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Runs a git command in a directory.
@@ -218,6 +229,25 @@ impl<'a> Git<'a> {
     }
 }
 
+/// Checks that a URL is one that git may be given and that policy lets it be reached.
+pub(super) fn check_url(context: &Context, step: &Step, url: &str) -> Result<Scheme, ActError> {
+    let scheme =
+        scheme_of(url).ok_or_else(|| refuse(step, url, "is no git URL that is accepted"))?;
+    check_reach(context, step, url, scheme)?;
+    Ok(scheme)
+}
+
+fn refuse(step: &Step, url: &str, reason: &str) -> ActError {
+    ActError::Reference {
+        step: step.id.clone(),
+        reason: format!("`{}` {reason}", shown(url)),
+        hints: vec![hint(
+            "use https://, ssh://, user@host:path or an absolute path",
+            None,
+        )],
+    }
+}
+
 fn check_reach(context: &Context, step: &Step, url: &str, scheme: Scheme) -> Result<(), ActError> {
     if scheme == Scheme::File {
         let path = url.strip_prefix("file://").unwrap_or(url);
@@ -272,7 +302,8 @@ fn write_config(context: &Context, scheme: Scheme) -> Result<PathBuf, StoreError
     use sha2::Digest as _;
     let listed = matches!(context.policy.network.value, NetworkPolicy::Only(_));
     let text = config(scheme, !listed);
-    let directory = context.home.cache("git");
+    // Not among the caches, which belong to whoever builds.
+    let directory = context.store.root().join("git");
     store::make_directory(&directory)?;
     if let Some(user) = context.run_as() {
         store::ensure_reachable(&directory.join("x"), user)?;
@@ -288,17 +319,14 @@ fn write_config(context: &Context, scheme: Scheme) -> Result<PathBuf, StoreError
 /// The configuration. `safe.directory` and `allowAnySHA1InWant` are for the side of a local
 /// repository that serves: it runs as the same user with the same configuration.
 fn config(scheme: Scheme, follow_redirects: bool) -> String {
-    let http = if scheme == Scheme::Loopback {
-        "always"
-    } else {
-        "never"
-    };
+    let allow = |wanted| if scheme == wanted { "always" } else { "never" };
+    let (http, file) = (allow(Scheme::Loopback), allow(Scheme::File));
     let redirects = if follow_redirects { "initial" } else { "false" };
     format!(
         "[protocol]\n\tallow = never\n\
          [protocol \"https\"]\n\tallow = always\n\
          [protocol \"ssh\"]\n\tallow = always\n\
-         [protocol \"file\"]\n\tallow = always\n\
+         [protocol \"file\"]\n\tallow = {file}\n\
          [protocol \"http\"]\n\tallow = {http}\n\
          [http]\n\tfollowRedirects = {redirects}\n\tlowSpeedLimit = 1\n\tlowSpeedTime = 60\n\
          [core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n\tautocrlf = false\n\
@@ -355,7 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_may_be_plain() {
+    fn only_loopback_may_be_plain_and_only_files_may_name_files() {
+        assert!(config(Scheme::Https, true).contains("[protocol \"file\"]\n\tallow = never"));
+        assert!(config(Scheme::File, true).contains("[protocol \"file\"]\n\tallow = always"));
         assert!(config(Scheme::Https, true).contains("[protocol \"http\"]\n\tallow = never"));
         assert!(config(Scheme::Loopback, true).contains("[protocol \"http\"]\n\tallow = always"));
     }

@@ -19,6 +19,7 @@ mod check;
 mod checkout;
 mod command;
 mod context;
+mod credentials;
 mod dag;
 mod download;
 mod error;

@@ -83,15 +83,15 @@ impl Net {
         Ok(self.shared.client.get_or_init(|| client).clone())
     }
 
-    /// Sends a GET and follows its redirects, hop by hop. The answer's status is what it is. The
-    /// gate is told who vouches for a hop: the host that named the URL, else the first one.
+    /// Sends a GET and follows its redirects, hop by hop. The answer's status is what it is; it
+    /// comes with the URL that gave it, credentials included, which the answer's own lacks. The gate is told who vouches for a hop: the host that named the URL, else the first one.
     pub(super) async fn get(
         &self,
         url: &Url,
         named_by: Option<&str>,
         headers: &HeaderMap,
         trust: Trust,
-    ) -> Result<Response, NetError> {
+    ) -> Result<(Response, Url), NetError> {
         let mut current = url.clone();
         let mut from = named_by;
         for _ in 0..=HOPS {
@@ -99,7 +99,7 @@ impl Net {
             self.check(&current, from)?;
             let response = self.send(&current, headers).await?;
             let Some(next) = next_hop(&current, &response)? else {
-                return Ok(response);
+                return Ok((response, current));
             };
             if current.scheme() == "https" && next.scheme() != "https" && !is_loopback(&next) {
                 return Err(NetError::Redirect {

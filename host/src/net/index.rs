@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{Net, NetError, page::Page, shown};
+use super::{Net, NetError, client::Trust, page::Page, shown};
 
 /// A project's page is a list of all its files; the largest have tens of thousands.
 const PAGE_LIMIT_BYTES: u64 = 64 << 20;
@@ -41,6 +41,10 @@ struct ProjectFile {
 }
 
 /// Finds the source distribution (`.tar.gz`) of an exact version.
+///
+/// The index may be read over plain http: the caller compares the file with a digest of its own, so
+/// that all a forged page could do is fail. Files on the index's own host get its credentials, as
+/// pip does it.
 pub async fn find_sdist(
     net: &Net,
     index: &Url,
@@ -55,7 +59,9 @@ pub async fn find_sdist(
         .pop_if_empty()
         .push(&normalized(project))
         .push("");
-    let page = net.page(&page, ACCEPT, PAGE_LIMIT_BYTES, cancel).await?;
+    let page = net
+        .page(&page, ACCEPT, PAGE_LIMIT_BYTES, Trust::Digest, cancel)
+        .await?;
     let wanted = format!("{}-{version}.tar.gz", normalized(project));
     files(&page)?
         .into_iter()
@@ -97,6 +103,17 @@ fn files(page: &Page) -> Result<Vec<(String, IndexFile)>, NetError> {
     }
 }
 
+/// Where a link of a page leads, with the page's credentials where it stays on its host.
+fn link(page: &Page, target: &str) -> Option<Url> {
+    let mut url = page.url.join(target).ok()?;
+    if url.origin() == page.url.origin() && url.username().is_empty() && url.password().is_none() {
+        // Both have a host, and can have these.
+        let _ = url.set_username(page.url.username());
+        let _ = url.set_password(page.url.password());
+    }
+    Some(url)
+}
+
 fn json_files(page: &Page) -> Result<Vec<(String, IndexFile)>, NetError> {
     let project: Project = serde_json::from_str(&page.text).map_err(|error| NetError::BadPage {
         url: shown(&page.url),
@@ -104,7 +121,7 @@ fn json_files(page: &Page) -> Result<Vec<(String, IndexFile)>, NetError> {
     })?;
     let file = |file: ProjectFile| {
         let sha256 = file.hashes.get("sha256").cloned();
-        let url = page.url.join(&file.url).ok()?;
+        let url = link(page, &file.url)?;
         Some((file.filename, IndexFile { url, sha256 }))
     };
     Ok(project.files.into_iter().filter_map(file).collect())
@@ -115,8 +132,8 @@ fn html_files(page: &Page) -> Vec<(String, IndexFile)> {
         Regex::new(r#"(?is)<a\s[^>]*?href\s*=\s*["']([^"']+)["']"#)
             .expect("the pattern is a constant")
     });
-    let link = |captures: regex::Captures<'_>| {
-        let mut url = page.url.join(&captures[1].replace("&amp;", "&")).ok()?;
+    let file = |captures: regex::Captures<'_>| {
+        let mut url = link(page, &captures[1].replace("&amp;", "&"))?;
         let sha256 = url
             .fragment()
             .and_then(|fragment| fragment.strip_prefix("sha256="))
@@ -125,7 +142,7 @@ fn html_files(page: &Page) -> Vec<(String, IndexFile)> {
         let name = url.path_segments()?.next_back()?.to_owned();
         Some((name, IndexFile { url, sha256 }))
     };
-    LINK.captures_iter(&page.text).filter_map(link).collect()
+    LINK.captures_iter(&page.text).filter_map(file).collect()
 }
 
 #[cfg(test)]

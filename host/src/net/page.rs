@@ -14,25 +14,26 @@ use super::{
 /// A small text that was fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Where it was in the end, for relative links.
+    /// Where it was in the end, with credentials, for relative links.
     pub(super) url: Url,
     pub(super) content_type: String,
     pub(super) text: String,
 }
 
 impl Net {
-    /// Fetches a small text, with the same retries.
+    /// Fetches a small text, with the same retries. `trust` says how what it names will be judged.
     pub(super) async fn page(
         &self,
         url: &Url,
         accept: &'static str,
         limit_bytes: u64,
+        trust: Trust,
         cancel: &CancellationToken,
     ) -> Result<Page, NetError> {
         let tries = async {
             let mut failures = 0;
             loop {
-                match self.page_once(url, accept, limit_bytes).await {
+                match self.page_once(url, accept, limit_bytes, trust).await {
                     Err(error) if error.is_worth_retrying() && failures + 1 < TRIES => {
                         failures += 1;
                         tokio::time::sleep(pause(failures, &error)).await;
@@ -52,9 +53,10 @@ impl Net {
         url: &Url,
         accept: &'static str,
         limit_bytes: u64,
+        trust: Trust,
     ) -> Result<Page, NetError> {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-        let mut response = self.get(url, None, &headers, Trust::Transport).await?;
+        let (mut response, last) = self.get(url, None, &headers, trust).await?;
         if !response.status().is_success() {
             return Err(status_error(&response));
         }
@@ -75,7 +77,7 @@ impl Net {
             .unwrap_or_default()
             .to_owned();
         Ok(Page {
-            url: response.url().clone(),
+            url: last,
             content_type,
             text: String::from_utf8_lossy(&bytes).into_owned(),
         })

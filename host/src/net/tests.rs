@@ -271,3 +271,50 @@ async fn a_source_distribution_is_found_in_an_index() {
         .unwrap_err();
     assert!(matches!(error, NetError::NotInIndex { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn files_of_an_index_are_fetched_with_its_credentials_and_those_elsewhere_without() {
+    let server = Server::start(|_, request| {
+        if !request.headers.contains_key("authorization") {
+            return Reply::status(401);
+        }
+        match request.path.as_str() {
+            "/old/toy/" => Reply::redirect("/simple/toy/"),
+            _ => Reply {
+                headers: vec![("Content-Type", "text/html".into())],
+                ..Reply::ok(format!(
+                    "<a href='../../f/toy-1.0.tar.gz'></a>\n\
+                     <a href='http://{}/f/toy-1.1.tar.gz'></a>\n\
+                     <a href='https://files.test/f/toy-1.2.tar.gz'></a>",
+                    request.headers["host"]
+                ))
+            },
+        }
+    });
+    let mut index = server.url("old");
+    index.set_username("ada").unwrap();
+    index.set_password(Some("secret")).unwrap();
+    let (net, cancel) = (open_net(), CancellationToken::new());
+    for (version, password) in [
+        ("1.0", Some("secret")),
+        ("1.1", Some("secret")),
+        ("1.2", None),
+    ] {
+        let file = find_sdist(&net, &index, "toy", version, &cancel).await;
+        assert_eq!(file.unwrap().url.password(), password, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_over_plain_http_is_asked_since_its_files_are_compared() {
+    let cancel = CancellationToken::new();
+    let index = Url::parse("http://index.invalid/simple").unwrap();
+    let net = net_with(Arc::new(|host: &str, _: Option<&str>| {
+        assert_eq!(host, "index.invalid");
+        Err(Policy::default().allow_host(host, &[]).unwrap_err())
+    }));
+    // It gets as far as policy, past the rule for what nothing is compared with.
+    let error = find_sdist(&net, &index, "toy", "1", &cancel).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, NetError::Forbidden { .. }), "{error}");
+}

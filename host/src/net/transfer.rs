@@ -139,7 +139,7 @@ impl Net {
             None => Trust::Transport,
         };
         let named_by = transfer.named_by.as_deref();
-        let response = self.get(url, named_by, &headers, trust).await?;
+        let (response, _) = self.get(url, named_by, &headers, trust).await?;
         let total = match (response.status().as_u16(), asked_part) {
             (206, true) => match content_range(&response) {
                 Some((start, total)) if start == partial.size_bytes => total,

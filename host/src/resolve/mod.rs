@@ -109,7 +109,7 @@ async fn ask(
 ) -> Result<String, ActError> {
     let git = Git::new(context, step, url)?;
     let patterns = patterns(reference);
-    let mut args = vec!["ls-remote", "--quiet", "--", url];
+    let mut args = vec!["ls-remote", "--quiet", "--", git.url()];
     args.extend(patterns.iter().map(String::as_str));
     let network = match scheme_of(url) {
         Some(Scheme::File) => Network::None,

@@ -25,7 +25,8 @@ use rustix::{
 
 use super::{
     StoreError,
-    tree::{make_directory, open_directory, remove_tree, unsound},
+    tree::{make_directory, remove_tree, unsound},
+    walk::open_directory,
 };
 
 /// The way from a scratch directory into the result beside it.

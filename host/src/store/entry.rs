@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, copy::Outputs,
-    document, lock, read_document, temporary::Temporary, tree, write_document,
+    document, lock, place, read_document, temporary::Temporary, tree, write_document,
 };
 use crate::process::Identity;
 
@@ -207,12 +207,12 @@ impl Work {
     pub fn scratch(&self, owner: Option<Identity>, places: &[&str]) -> Result<PathBuf, StoreError> {
         let path = self.beside(SCRATCH);
         tree::remove_tree(&path)?;
-        tree::make_for(&path, None)?;
+        place::make_for(&path, None)?;
         if let Some(owner) = owner {
-            tree::ensure_reachable(&path, owner)?;
+            place::ensure_reachable(&path, owner)?;
         }
         for place in places {
-            tree::make_for(&path.join(place), owner)?;
+            place::make_for(&path.join(place), owner)?;
         }
         if let Some(owner) = owner {
             std::os::unix::fs::lchown(&path, Some(owner.uid), Some(owner.gid))

@@ -9,6 +9,7 @@
 //!   blobs/sha256/  HEX, HEX.json             single files, mode 0444, and how they were verified
 //!   partial/       NAME.partial              downloads that may be resumed
 //!   tmp/           NAME.RANDOM/              work of one run; rubbish once nobody holds it
+//!   git/           config-…                  the only configuration that git reads
 //!   locks/         NAME.lock                 never deleted
 //! ```
 //!
@@ -31,8 +32,10 @@ mod error;
 mod key;
 mod link;
 mod lock;
+mod place;
 mod temporary;
 mod tree;
+mod walk;
 
 use std::path::{Path, PathBuf};
 
@@ -45,10 +48,9 @@ pub(crate) use error::{ensure_space, free_bytes, human_bytes};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
-pub(crate) use temporary::hold;
-pub use tree::{
-    digest_file, digest_tree, ensure_reachable, give_to, make_place, remove_tree, sync_tree,
-};
+pub use place::{ensure_reachable, make_place};
+pub(crate) use temporary::{Temporary, hold};
+pub use tree::{digest_file, digest_tree, remove_tree, sync_tree};
 pub(crate) use tree::{make_directory, seal, size_of_tree};
 
 use crate::config::paths::Home;

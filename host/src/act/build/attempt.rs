@@ -99,6 +99,23 @@ pub(in crate::act) fn failed_word(act: &BuildStep, command: &str) -> String {
         )
 }
 
+/// Tells that a command starts, in the words that it brought; one without words is a detail.
+fn tell_start(context: &Context, attempt: &Attempt, command: &Command, again: bool) {
+    let narration = &command.narration;
+    let action = match narration.retry.as_str() {
+        word if again && !word.is_empty() => word,
+        _ => narration.start.as_str(),
+    };
+    if action.is_empty() {
+        return;
+    }
+    let mut human = format!("running {}", command.id);
+    if again && !attempt.title.is_empty() {
+        human = format!("{human} {}", attempt.title);
+    }
+    context.narrator.say(ACTOR, action, &command.id, human);
+}
+
 async fn one_attempt(
     values: &Values<'_>,
     act: &BuildStep,
@@ -107,22 +124,7 @@ async fn one_attempt(
 ) -> Result<(), ActError> {
     for command in &attempt.commands {
         let job = job(values, act, command)?;
-        let narration = &command.narration;
-        let action = match (again, narration.retry.as_str(), narration.start.as_str()) {
-            (true, word @ "", "") | (false, _, word @ "") => {
-                debug_assert!(word.is_empty(), "the host's own word");
-                "build"
-            }
-            (true, "", word) | (true, word, _) | (false, _, word) => word,
-        };
-        let mut human = format!("running {}", command.id);
-        if again && !attempt.title.is_empty() {
-            human = format!("{human} {}", attempt.title);
-        }
-        values
-            .context
-            .narrator
-            .say(ACTOR, action, &command.id, human);
+        tell_start(values.context, attempt, command, again);
         command::run(values.context, job).await?;
     }
     Ok(())

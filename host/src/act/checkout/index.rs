@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use engine_provider_api::{Mirror, Step};
 
 use crate::{
-    act::{ACTOR, ActError, Context, FLIGHT_LIMIT, blocking, download::refused, unpack},
+    act::{
+        ACTOR, ActError, Context, blocking,
+        download::{lock_blob, partial_name, refused},
+        unpack,
+    },
     net::{self, Digest, NetError, Transfer},
     store,
 };
@@ -42,16 +46,8 @@ pub(super) async fn fetch(
         step: step.id.clone(),
         source,
     })?;
-    let lock_name = format!("blob-{}", digest.hex());
-    let patience = store::Patience {
-        limit: FLIGHT_LIMIT,
-        cancel: &context.cancel,
-        on_wait: &|_| {},
-    };
-    let lock_path = context.store.lock_path(&lock_name);
-    let _lock = store::lock(&lock_path, &format!("fetching {project}"), patience)
-        .await
-        .map_err(|source| ActError::store(step, source))?;
+    let name = partial_name(&digest);
+    let _lock = lock_blob(context, step, name, &format!("fetching {project}")).await?;
     let net_error = |source| ActError::net(step, source);
     let file = net::find_sdist(&context.net, index, project, version, &context.cancel)
         .await
@@ -71,7 +67,7 @@ pub(super) async fn fetch(
         limit_bytes: Some(ARCHIVE_LIMIT_BYTES),
         partial: context
             .store
-            .prepare_partial(digest.hex())
+            .prepare_partial(name)
             .map_err(|source| ActError::store(step, source))?,
         task: "download".to_owned(),
     };

@@ -20,7 +20,7 @@ use repository::Repository;
 
 use super::{
     ACTOR, ActError, Context, Expected, MirrorFailure, Outlook, begin, blocking,
-    git::{self, Git},
+    git::{self, Git, Scheme},
     publish,
 };
 use crate::{
@@ -208,7 +208,7 @@ async fn obtain(
         git: Git::new(context, step, url)?,
         step,
         path: scratch.join(TREE),
-        url,
+        local: matches!(mirror, Mirror::Git { url } if git::scheme_of(url) == Some(Scheme::File)),
         commit: act.commit.to_ascii_lowercase(),
     };
     repository.fetch(&scratch).await?;

@@ -1,4 +1,4 @@
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use super::*;
 use crate::{
@@ -199,6 +199,77 @@ async fn commands_see_a_fixed_environment_and_their_places() {
     assert!(env.contains("LC_ALL=C.UTF-8"), "{env}");
     assert!(!env.contains("HF_TOKEN"), "{env}");
     assert!(bench.context.home.cache("ccache").join("hit").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_without_words_is_not_told() {
+    let bench = bench(&["sh"]);
+    let mut step = build(&[(GOOD, Value::Null)]);
+    let Act::Build(act) = &mut step.act else {
+        unreachable!()
+    };
+    act.attempts[0].commands[0].narration = Default::default();
+    go(&bench, &step).await.unwrap();
+    assert_eq!(bench.told.actions(), ["built"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_maze_and_a_file_of_somebody_else_are_no_outputs() {
+    let mut bench = bench(&["sh"]);
+    let maze = "mkdir bin; ln -s . bin/b; ln -s b/b/b/b/../../../../../../etc/passwd bin/engine";
+    let error = go(&bench, &build(&[(maze, Value::Null)]))
+        .await
+        .unwrap_err();
+    assert_eq!(error.exit(), Exit::Verification, "{error}");
+
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(Identity {
+        uid: 64_123,
+        gid: 64_123,
+    }));
+    let secret = bench.home.path().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    // Linked in by root here: whether the builder could depends on the machine's settings.
+    let ready = bench.home.path().join("ready");
+    let script = format!(
+        "mkdir bin; pwd > {0}.new; mv {0}.new {0}; until test -e bin/engine; do sleep 0.01; done",
+        ready.display()
+    );
+    fs::set_permissions(bench.home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let link = async {
+        let limit = std::time::Instant::now() + Duration::from_secs(30);
+        while !ready.exists() {
+            assert!(std::time::Instant::now() < limit, "the build never started");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let work = PathBuf::from(fs::read_to_string(&ready).unwrap().trim());
+        fs::hard_link(&secret, work.join("bin/engine")).unwrap();
+    };
+    let step = build(&[(&script, Value::Null)]);
+    let (result, ()) = tokio::join!(go(&bench, &step), link);
+    let error = result.unwrap_err();
+    assert_eq!(error.exit(), Exit::Verification, "{error}");
+    let mode = fs::metadata(&secret).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(bench.context.store.entries(Kind::Build).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_removes_its_home_goes_on() {
+    let bench = bench(&["sh"]);
+    let script = format!("rm -r $HOME && ln -s /etc $HOME && {GOOD}");
+    let mut step = build(&[(&script, Value::Null)]);
+    let Act::Build(act) = &mut step.act else {
+        unreachable!()
+    };
+    let mut second = act.attempts[0].commands[0].clone();
+    second.id = "again".to_owned();
+    second.args = vec!["-c".into(), "test -L $HOME".into()];
+    act.attempts[0].commands.push(second);
+    go(&bench, &step).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

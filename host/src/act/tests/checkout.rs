@@ -85,7 +85,14 @@ async fn mirrors_are_tried_in_order_and_all_failures_are_listed() {
     });
     let artifact = run(&bench.context, &step, &Artifacts::new()).await.unwrap();
     assert_eq!(file(&artifact), "one");
-    assert!(bench.told.actions().contains(&"mirror-failed".to_owned()));
+    let told = bench.told.events();
+    let failed = told.iter().find(|event| event.action == "mirror-failed");
+    let human = &failed.unwrap().human;
+    assert!(human.starts_with("/nowhere/x.git did not give"), "{human}");
+    assert!(
+        human.contains("does not appear to be a git repository"),
+        "{human}"
+    );
 
     let Act::Checkout(act) = &mut step.act else {
         unreachable!()
@@ -121,31 +128,17 @@ async fn mirrors_are_tried_in_order_and_all_failures_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_and_filters_of_a_repository_are_not_run() {
+async fn filters_that_a_repository_asks_for_are_not_run() {
     let bench = bench(&["git"]);
     let origin = bench.home.path().join("origin");
     repository(&origin);
     fs::write(origin.join(".gitattributes"), "* filter=evil\n").unwrap();
-    fs::write(
-        origin.join(".gitmodules"),
-        "[submodule \"x\"]\n\tpath = x\n\turl = ext::sh\n",
-    )
-    .unwrap();
     git(&origin, &["add", "."]);
     git(&origin, &["commit", "--quiet", "-m", "evil"]);
     let commit = git(&origin, &["rev-parse", "HEAD"]);
-    let mut step = checkout(&origin.to_string_lossy(), &commit);
-    run(&bench.context, &step, &Artifacts::new()).await.unwrap();
-
-    // Its submodule is refused by name, whatever git would make of it.
-    let Act::Checkout(act) = &mut step.act else {
-        unreachable!()
-    };
-    act.submodules = true;
-    let error = run(&bench.context, &step, &Artifacts::new())
-        .await
-        .unwrap_err();
-    assert!(error.to_string().contains("no git URL"), "{error}");
+    let step = checkout(&origin.to_string_lossy(), &commit);
+    let artifact = run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+    assert_eq!(file(&artifact), "two");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,6 +235,47 @@ async fn a_commit_is_taken_out_of_a_source_distribution_and_nothing_else_of_it()
         0,
         "the archive is not kept"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_unprivileged_user_reads_the_objects_and_cannot_change_where_they_go() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut bench = bench(&["git"]);
+    Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(Identity {
+        uid: 64_123,
+        gid: 64_123,
+    }));
+    let origin = bench.home.path().join("origin");
+    let (first, _) = repository(&origin);
+    let archive = sdist(&origin);
+    let step = index_step(&sha256(&archive), &first);
+    // While the archive is on its way, the builder may write to one directory, which is not where
+    // its objects will be.
+    let tmp = bench.context.store.root().join("tmp");
+    let owned = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&owned);
+    let server = Server::start(move |_, request| match request.path.as_str() {
+        "/simple/toy/" => Reply {
+            headers: vec![("Content-Type", "text/html".to_owned())],
+            ..Reply::ok("<a href='/f/toy-1.0.tar.gz'>toy-1.0.tar.gz</a>")
+        },
+        _ => {
+            use std::os::unix::fs::MetadataExt as _;
+            let runs = fs::read_dir(&tmp).unwrap().flatten();
+            let places = runs.flat_map(|run| fs::read_dir(run.path()).unwrap().flatten());
+            let theirs = places.filter(|place| place.metadata().unwrap().uid() != 0);
+            seen.lock()
+                .unwrap()
+                .extend(theirs.map(|place| place.file_name()));
+            Reply::file(request, &archive)
+        }
+    });
+    bench.context.package_index = Some(server.url("simple"));
+    let artifact = run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+    assert_eq!(file(&artifact), "one");
+    assert_eq!(*owned.lock().unwrap(), ["work"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -75,6 +75,48 @@ async fn an_archive_is_unpacked_after_its_digest_was_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_steps_that_want_the_same_file_do_not_write_to_it_at_once() {
+    let bench = allowing();
+    let archive = super::super::unpack::tests::archive(&[(EntryType::Regular, "top/x", "x")]);
+    let body = archive.clone();
+    let server = Server::start(move |_, request| Reply::file(request, &body));
+    let get = |id: &str, unpack: Value| {
+        json!({"id": id, "kind": "download", "digest": digest(&archive),
+            "unpack": unpack, "urls": [server.url("a.tar.gz").as_str()]})
+    };
+    let plan = plan(json!([
+        get("file", Value::Null),
+        get("tree", json!("tar-gz"))
+    ]));
+    let artifacts = run_all(&bench.context, &plan).await.unwrap();
+    let path = |step: &str| PathBuf::from(artifacts[step].path.clone().unwrap());
+    assert_eq!(fs::read(path("file")).unwrap(), archive);
+    assert_eq!(fs::read(path("tree").join("top/x")).unwrap(), b"x");
+
+    let lock = bench
+        .context
+        .store
+        .lock_path(&format!("blob-{}", &digest(b"z")["sha256:".len()..]));
+    let held = crate::store::try_lock(&lock, "fetching it elsewhere").unwrap();
+    let step = step(
+        json!({"id": "get", "kind": "download", "digest": digest(b"z"),
+        "urls": [server.url("z").as_str()]}),
+    );
+    let before = server.requests().len();
+    let waiting = async {
+        while !bench.told.actions().contains(&"wait".to_owned()) {
+            tokio::task::yield_now().await;
+        }
+        bench.context.cancel.cancel();
+    };
+    let none = Artifacts::new();
+    let (result, ()) = tokio::join!(run(&bench.context, &step, &none), waiting);
+    assert!(result.unwrap_err().is_cancelled());
+    assert_eq!(server.requests().len(), before);
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn programs_are_not_downloaded_unless_allowed() {
     let bench = bench(&[]);
     let step = step(

@@ -7,6 +7,7 @@ mod download;
 mod observe;
 mod project;
 mod require_tools;
+mod submodules;
 
 use std::{
     collections::BTreeMap,

@@ -75,7 +75,6 @@ async fn a_project_goes_from_its_repository_to_what_its_program_says() {
         "resolve",
         "ensure",
         "verified",
-        "complete",
     ] {
         assert!(
             told.iter().any(|other| other == action),
