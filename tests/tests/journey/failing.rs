@@ -61,11 +61,7 @@ fn a_build_that_breaks_shows_its_command_its_log_and_its_last_words() {
     run.says("cmake-build");
     run.says("unsupported GNU version (FIXTURE_BREAK_COMPILE)");
     run.says("--build");
-<<<<<<< HEAD
-    let log = one_log(&machine, "build.cmake-build.log");
-=======
     let log = one_log(&machine, "cmake-build");
->>>>>>> harden
     run.says(log.to_str().unwrap());
     assert!(
         fs::read_to_string(log)
