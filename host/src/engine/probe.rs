@@ -76,6 +76,7 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
     let mut progress = Progress::new(wait);
     let start = Instant::now();
     let mut foreign_since: Option<Instant> = None;
+    let mut was_ours = false;
     loop {
         let last_seen = tokio::select! {
             biased;
@@ -83,7 +84,7 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
             ended = wait.running.wait() => {
                 return Err(ended.map_or_else(NotReady::Process, NotReady::Ended));
             }
-            seen = look(wait) => match seen? {
+            seen = look(wait, was_ours) => match seen? {
                 Seen::Ready => return Ok(()),
                 Seen::Foreign => {
                     let since = *foreign_since.get_or_insert_with(Instant::now);
@@ -95,6 +96,11 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
                 Seen::NotYet(words) => {
                     foreign_since = None;
                     words
+                }
+                Seen::Loading(status) => {
+                    foreign_since = None;
+                    was_ours = true;
+                    format!("status {status}")
                 }
             },
         };
@@ -114,15 +120,23 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
 enum Seen {
     Ready,
     Foreign,
+    /// Our engine says that it is not ready.
+    Loading(u16),
     NotYet(String),
 }
 
-async fn look(wait: &Wait<'_>) -> Result<Seen, NotReady> {
+/// Probes once. `was_ours`: our engine has been seen to answer here before; then only an answer that
+/// decides something is worth the walk through all processes that tells whose it is.
+async fn look(wait: &Wait<'_>, was_ours: bool) -> Result<Seen, NotReady> {
     let path = &wait.probe.path;
     let status = match http::get(wait.address, path, Want::Status, PROBE_LIMIT).await {
         Ok(answer) => answer.status,
         Err(error) => return Ok(Seen::NotYet(format!("no answer ({error})"))),
     };
+    let is_loading = wait.probe.loading.contains(&status);
+    if was_ours && is_loading {
+        return Ok(Seen::Loading(status));
+    }
     let process = wait.running.process();
     let whose = ownership::listener(wait.address, process, wait.keeper, wait.identity)
         .await
@@ -131,9 +145,7 @@ async fn look(wait: &Wait<'_>) -> Result<Seen, NotReady> {
         Listener::Foreign => Seen::Foreign,
         Listener::Nobody => Seen::NotYet("its socket is not to be seen".to_owned()),
         Listener::Ours if wait.probe.ok.contains(&status) => Seen::Ready,
-        Listener::Ours if wait.probe.loading.contains(&status) => {
-            Seen::NotYet(format!("status {status}"))
-        }
+        Listener::Ours if is_loading => Seen::Loading(status),
         Listener::Ours => return Err(NotReady::Status(status)),
     })
 }
