@@ -118,15 +118,21 @@ pub fn processor_time(pid: u32) -> std::time::Duration {
     std::time::Duration::from_millis(ticks * 10)
 }
 
-/// Memory of a process that is resident, in bytes; what it shares with others counts in each.
+/// Memory that processes occupy together, in bytes: what they share counts once.
+///
+/// The kernel divides a shared page among those that map it (`Pss` in proc(5)).
 ///
 /// # Panics
 ///
-/// When it is gone.
+/// When one is gone, or may not be looked at.
 #[must_use]
-pub fn resident_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next());
-    kibibytes.unwrap().parse::<u64>().unwrap() * 1024
+pub fn resident_bytes(pids: &[u32]) -> u64 {
+    let of_one = |pid: &u32| {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next());
+        kibibytes.unwrap().parse::<u64>().unwrap() * 1024
+    };
+    pids.iter().map(of_one).sum()
 }

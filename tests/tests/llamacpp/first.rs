@@ -71,7 +71,7 @@ impl First {
             engine_uid: uid_of(engine),
             engine_environment: environment_of(engine),
             own_time: own.iter().map(|pid| processor_time(*pid)).sum(),
-            resident: own.iter().map(|pid| resident_bytes(*pid)).sum(),
+            resident: resident_bytes(&own),
             run: running.end(Signal::INT),
         }
     }
