@@ -31,7 +31,9 @@ async fn journey(
 ) -> Result<(), Failure> {
     let host = &context.host;
     let request = context.request(&arguments.job);
-    let chosen = host.choose(&request).await?;
+    // The keeper comes up while the provider's worker does.
+    let (chosen, ()) = tokio::join!(host.choose(&request), async { host.keeper.warm_up() });
+    let chosen = chosen?;
     let planned = host.plan(chosen, &request).await?;
     let obtained = host.obtain(planned, &request).await?;
     let mut running = Vec::new();

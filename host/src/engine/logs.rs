@@ -2,6 +2,7 @@
 //! also as `latest.log`.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -19,7 +20,7 @@ const KEPT: usize = 10;
 /// Name of the newest log.
 const LATEST: &str = "latest.log";
 
-/// Names a log for a start, makes it the latest and removes the oldest ones.
+/// Names a log for a start.
 pub(super) fn begin(
     home: &Home,
     pool: &str,
@@ -29,11 +30,21 @@ pub(super) fn begin(
     let directory = directory(home, pool, replica);
     fs::create_dir_all(&directory)
         .map_err(|source| StoreError::io("create", &directory, source))?;
-    let name = format!("engine-{}.log", now.strftime("%Y%m%dT%H%M%S%.6fZ"));
-    // For people; this program goes by the names of the logs themselves.
-    let _ = point_latest(&directory, &name);
-    prune(&directory);
-    Ok(directory.join(name))
+    Ok(directory.join(format!("engine-{}.log", now.strftime("%Y%m%dT%H%M%S%.6fZ"))))
+}
+
+/// Makes a log that has begun the latest and removes the oldest ones. Failing to is no reason not to
+/// start.
+pub(super) fn make_latest(log: &Path) {
+    if let (Some(directory), Some(name)) = (log.parent(), log.file_name()) {
+        // For people; this program goes by the names of the logs themselves.
+        let _ = point_latest(directory, name);
+        let logs = engine_logs(directory);
+        let surplus = logs.len().saturating_sub(KEPT);
+        for path in &logs[..surplus] {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// The newest log of a pool's replica, if there is one.
@@ -62,20 +73,11 @@ fn directory(home: &Home, pool: &str, replica: &str) -> PathBuf {
     home.logs().join(format!("{pool}-{replica}"))
 }
 
-fn point_latest(directory: &Path, name: &str) -> io::Result<()> {
+fn point_latest(directory: &Path, name: &OsStr) -> io::Result<()> {
     let beside = directory.join(".latest.partial");
     let _ = fs::remove_file(&beside);
     std::os::unix::fs::symlink(name, &beside)?;
     fs::rename(beside, directory.join(LATEST))
-}
-
-/// Makes room for one more. Failing to is no reason not to start.
-fn prune(directory: &Path) {
-    let logs = engine_logs(directory);
-    let surplus = (logs.len() + 1).saturating_sub(KEPT);
-    for path in &logs[..surplus] {
-        let _ = fs::remove_file(path);
-    }
 }
 
 /// Engines' logs in a directory, oldest first: their names say when they were begun.
@@ -108,6 +110,7 @@ mod tests {
             let now = Timestamp::from_second(1_700_000_000 + second).unwrap();
             let path = begin(&home, "chat", "r0", now).unwrap();
             fs::write(&path, "x").unwrap();
+            make_latest(&path);
             paths.push(path);
         }
         let left: Vec<&PathBuf> = paths.iter().filter(|path| path.exists()).collect();

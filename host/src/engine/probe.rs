@@ -22,9 +22,12 @@ use crate::process::{
     BytesRead, Ended, Identity, Keeper, ProcessError, ProcessIdentity, Running, bytes_read,
 };
 
-/// Shortest pause between two probes. Pauses grow with the time already waited, so that readiness
-/// is noticed late by a sixteenth of that at most.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+/// Pause between two probes of an engine that may be ready in no time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long pauses stay short. After it they grow with the time already waited, so that readiness is
+/// noticed late by a sixteenth of that at most.
+const SHORT_PAUSES: Duration = Duration::from_millis(100);
 
 /// Longest pause between two probes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -107,7 +110,10 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
         if progress.silence(wait) > wait.stall {
             return Err(NotReady::Stalled(last_seen));
         }
-        let pause = (start.elapsed() / 16).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let pause = match start.elapsed() {
+            waited if waited < SHORT_PAUSES => SHORTEST_PAUSE,
+            waited => (waited / 16).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
+        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = wait.running.wait() => {}

@@ -286,7 +286,7 @@ impl<'a> Start<'a> {
     /// Makes the engine's directories; what an earlier start has placed is replaced.
     fn place_files(&self) -> Result<(), EngineError> {
         let files = self.place.join("files");
-        match fs::remove_dir_all(&files) {
+        match empty(&files) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(StoreError::io("remove", &files, error).into());
             }
@@ -355,6 +355,7 @@ impl<'a> Start<'a> {
         );
 
         let running = self.request.keeper.spawn(spec).await?;
+        logs::make_latest(&log);
         let engine = RunningEngine {
             instance: self.instance(&running, address, log, started_at, wanted.clone()),
             running,
@@ -622,6 +623,14 @@ fn died(engine: &RunningEngine, ended: &Ended, ready: bool) -> EngineError {
 fn what_is_known(engine: &RunningEngine) -> super::error::Evidence {
     let (log, command) = (engine.instance.log.clone(), engine.command.clone());
     evidence_of(&engine.diagnoses, command, log)
+}
+
+/// Removes a directory with all that is in it; one that is empty stays.
+fn empty(path: &Path) -> std::io::Result<()> {
+    match fs::read_dir(path)?.next() {
+        Some(_) => fs::remove_dir_all(path),
+        None => Ok(()),
+    }
 }
 
 fn make_directory(path: &Path) -> Result<(), EngineError> {

@@ -82,6 +82,15 @@ impl Keeper {
         }
     }
 
+    /// Starts the keeper's process ahead of its first child, beside other work. Only in a home that is
+    /// in use already: looking must not make one. Where it fails, the first child tries again. Must be
+    /// called in a tokio runtime, as [`Keeper::spawn`].
+    pub fn warm_up(&self) {
+        if self.inner.directory.is_dir() {
+            let _ = self.link();
+        }
+    }
+
     /// Starts a command. Returns once its program runs; must be called in a tokio runtime, and
     /// everything started belongs to the runtime of the first call.
     pub async fn spawn(&self, spec: Spec) -> Result<Running, ProcessError> {

@@ -141,9 +141,11 @@ fn sign(file: &mut File, doing: &str) -> std::io::Result<()> {
         since: Timestamp::now(),
     };
     let text = serde_json::to_vec(&holder).expect("a holder is plain data");
-    file.set_len(0)?;
+    // Cut to its length afterwards: a file that was emptied first is flushed by ext4 when it is closed
+    // (`auto_da_alloc`), and whoever is started next would wait for that.
     file.rewind()?;
-    file.write_all(&text)
+    file.write_all(&text)?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]
