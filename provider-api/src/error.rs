@@ -43,7 +43,8 @@ pub enum ErrorCode {
 pub struct Hint {
     /// What to do, in words.
     pub text: String,
-    /// Command to paste. `{host}` stands for the path the host was called by.
+    /// Command to paste. `{host}` stands for the path the host was called by, `{again}` for
+    /// the whole command line without its `--gpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }

@@ -23,7 +23,8 @@ pub use fixture::{Repository, fixture_pool};
 pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
 pub use measure::{Pairs, median, timed};
 pub use process::{
-    Process, environment_of, processes_below, processor_time, resident_bytes, signal, uid_of,
+    Process, children_of, environment_of, processes_below, processor_time, resident_bytes, signal,
+    uid_of,
 };
 pub use server::FileServer;
 pub use store::{Store, sha256};

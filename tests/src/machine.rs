@@ -325,7 +325,10 @@ impl Machine {
         let Ok(entries) = fs::read_dir(directory) else {
             return Vec::new();
         };
-        entries.map(|entry| entry.unwrap().path()).collect()
+        // A hidden one is being written: it appears by a rename.
+        let is_hidden = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes()[0] == b'.';
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| !is_hidden(path)).collect()
     }
 
     /// The one handoff there is, read.

@@ -31,6 +31,15 @@ pub fn processes_below(directory: &Path) -> Vec<Process> {
     found
 }
 
+/// Children of a process, whatever they show of themselves: a sandboxed worker has no environment and
+/// no directory by which [`processes_below`] could find it.
+#[must_use]
+pub fn children_of(parent: u32) -> Vec<Process> {
+    let mut all = processes_below(Path::new(""));
+    all.retain(|process| process.parent == parent);
+    all
+}
+
 fn look(pid: u32, needle: &str) -> Option<Process> {
     let text = |name: &str| {
         fs::read(format!("/proc/{pid}/{name}"))

@@ -14,7 +14,8 @@ Examples:
   host doctor                                         what this machine lacks, and the fix
 
 Files: a pool file (./pools.yaml or --config) and policies are described in docs/pool-file.md.
-Environment: HOST_HOME (root of store, state and logs), HOST_PROVIDER_PATH, NO_COLOR, RUST_LOG.";
+Environment: HOST_HOME (root of store, state and logs; default: /var/lib/engine-host as root, else
+~/.local/share/engine-host), HOST_PROVIDER_PATH, NO_COLOR, RUST_LOG.";
 
 /// Takes an LLM inference engine from a pool file to a running, verified, supervised process.
 #[derive(Debug, Parser)]
@@ -73,7 +74,8 @@ Examples:
   host provision --provider llamacpp --gpu prefer --allow-package-installs
   host provision --config pools.yaml --pool chat --detach
 
-Stays in the foreground until the engine ends; Ctrl-C stops the engine and removes its handoff.")]
+Stays in the foreground until the engine ends; Ctrl-C stops the engine and removes its handoff. Where
+the pool runs already with the same settings, prints its URL and returns at once.")]
     Provision(ProvisionArguments),
     /// Show what would be done and what would run; changes nothing.
     #[command(after_help = "\

@@ -11,7 +11,7 @@ use super::{
     arguments::{HostFlags, IsolationFlag, JobArguments, LogFormat, OutputFlags, PolicyFlags},
     config::{Form, output as output_failed},
     json_lines::JsonLines,
-    report,
+    report::{self, Called},
     terminal::{Terminal, printable},
 };
 use crate::{
@@ -33,8 +33,8 @@ pub(super) struct Context {
     pub(super) output: OutputFlags,
     /// The installation.
     pub(super) host: Host,
-    /// The path this program was called by, for commands to paste.
-    pub(super) program: String,
+    /// How this program was called, for commands to paste.
+    pub(super) called: Called,
 }
 
 impl Context {
@@ -48,7 +48,7 @@ impl Context {
         Self {
             output,
             host: Host::new(home, environment, narrator),
-            program: std::env::args().next().unwrap_or_else(|| "host".to_owned()),
+            called: Called::by(std::env::args()),
         }
     }
 
@@ -56,12 +56,19 @@ impl Context {
     pub(super) fn report(&self, error: &dyn Fault) -> Exit {
         let secrets = self.host.narrator.secrets();
         if self.output.json {
-            self.print_json(&report::json(error, &self.program, secrets));
+            self.print_json(&report::json(error, &self.called, secrets));
         }
-        if self.output.log_format == LogFormat::Human {
-            // Nobody may be reading: then there is nobody to tell either.
-            let _ = report::print(&mut std::io::stderr(), error, &self.program, secrets);
-        }
+        // Nobody may be reading: then there is nobody to tell either.
+        let _ = match self.output.log_format {
+            LogFormat::Human => report::print(&mut std::io::stderr(), error, &self.called, secrets),
+            LogFormat::Json => {
+                writeln!(
+                    std::io::stderr(),
+                    "{}",
+                    report::json(error, &self.called, secrets)
+                )
+            }
+        };
         error.exit()
     }
 
@@ -171,23 +178,19 @@ pub(super) fn overlay(flags: &PolicyFlags) -> Overlay {
 }
 
 fn sink(output: &OutputFlags, environment: &Environment) -> Box<dyn Sink> {
+    let terminal = || Terminal::new(environment.get("NO_COLOR").is_some());
     match (output.log_format, output.quiet) {
-        (LogFormat::Json, _) => Box::new(JsonLines),
-        (LogFormat::Human, quiet) => {
-            let terminal = Terminal::new(environment.get("NO_COLOR").is_some());
-            if quiet {
-                Box::new(Quiet(terminal))
-            } else {
-                Box::new(terminal)
-            }
-        }
+        (LogFormat::Json, false) => Box::new(JsonLines),
+        (LogFormat::Json, true) => Box::new(Quiet(JsonLines)),
+        (LogFormat::Human, false) => Box::new(terminal()),
+        (LogFormat::Human, true) => Box::new(Quiet(terminal())),
     }
 }
 
 /// Lets warnings and errors through.
-struct Quiet(Terminal);
+struct Quiet<S>(S);
 
-impl Sink for Quiet {
+impl<S: Sink> Sink for Quiet<S> {
     fn event(&self, event: &Event) {
         if event.level != Level::Info {
             self.0.event(event);

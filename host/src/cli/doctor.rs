@@ -9,7 +9,7 @@ use engine_provider_api::{
     Act, Facts, Hint, Mode, Plan, ProviderError, ProviderInfo, ToolRequirement,
 };
 
-use super::config::Form;
+use super::{config::Form, report::Called};
 use crate::{
     act::{Family, is_at_least},
     fault::{Exit, Fault as _, hint},
@@ -228,10 +228,15 @@ fn forbidden(refusal: Refusal, verdict: &mut Verdict) {
     verdict.fixes.extend(refusal.hints());
 }
 
-/// Writes the verdicts; `program` is the path the program was called by.
-pub fn write(out: &mut dyn Write, rows: &[Row], form: Form, program: &str) -> std::io::Result<()> {
+/// Writes the verdicts; `called`: for commands to paste.
+pub fn write(
+    out: &mut dyn Write,
+    rows: &[Row],
+    form: Form,
+    called: &Called,
+) -> std::io::Result<()> {
     if form == Form::Json {
-        let shown: Vec<Row> = rows.iter().map(|row| with_program(row, program)).collect();
+        let shown: Vec<Row> = rows.iter().map(|row| with_commands(row, called)).collect();
         let json = serde_json::json!({ "rows": shown, "would_run": exit(rows) == Exit::Success });
         return writeln!(out, "{json}");
     }
@@ -246,7 +251,7 @@ pub fn write(out: &mut dyn Write, rows: &[Row], form: Form, program: &str) -> st
         for reason in &row.reasons {
             writeln!(out, "  why: {reason}")?;
         }
-        for fix in &with_program(row, program).fixes {
+        for fix in &with_commands(row, called).fixes {
             writeln!(out, "  fix: {}", fix.text)?;
             for line in fix.command.iter().flat_map(|command| command.lines()) {
                 writeln!(out, "         {line}")?;
@@ -259,11 +264,13 @@ pub fn write(out: &mut dyn Write, rows: &[Row], form: Form, program: &str) -> st
     Ok(())
 }
 
-fn with_program(row: &Row, program: &str) -> Row {
+/// The row with commands that can be pasted. What a provider wants tried again is its main job.
+fn with_commands(row: &Row, called: &Called) -> Row {
     let mut row = row.clone();
+    let job = format!("{{host}} provision --provider {}", row.provider);
     for fix in &mut row.fixes {
         if let Some(command) = &mut fix.command {
-            *command = command.replace("{host}", program);
+            *command = called.fill(&command.replace("{again}", &job));
         }
     }
     row

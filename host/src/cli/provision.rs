@@ -42,10 +42,17 @@ async fn journey(
         let outcome = host.start(&obtained, &replica, &request.handoff_dir).await;
         match outcome {
             Ok(Outcome::Started(engine)) => {
-                show(context, &obtained, engine.instance(), arguments.detach);
+                let whose = if arguments.detach {
+                    Whose::Left
+                } else {
+                    Whose::Ours
+                };
+                show(context, &obtained, engine.instance(), whose);
                 running.push(*engine);
             }
-            Ok(Outcome::AlreadyRunning(instance)) => show(context, &obtained, &instance, true),
+            Ok(Outcome::AlreadyRunning(instance)) => {
+                show(context, &obtained, &instance, Whose::Others);
+            }
             Err(failure) => {
                 stop_all(&running, hurry).await?;
                 return Err(failure);
@@ -90,20 +97,36 @@ async fn stop_all(running: &[RunningEngine], hurry: &CancellationToken) -> Resul
     Ok(stopped.into_iter().collect::<Result<(), _>>()?)
 }
 
+/// Whose matter an engine is from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// This command's, which stays with it.
+    Ours,
+    /// Nobody's: it was started here and is left running.
+    Left,
+    /// It ran already.
+    Others,
+}
+
 /// Prints what was asked for: where the engine answers, and what can be done with it.
-fn show(context: &Context, obtained: &Obtained, instance: &Instance, stays: bool) {
+fn show(context: &Context, obtained: &Obtained, instance: &Instance, whose: Whose) {
     if context.output.json {
         if let Some(handoff) = read_handoff(&instance.handoff) {
             context.print_json(&handoff);
         }
         return;
     }
-    let program = &context.program;
+    let program = &context.called.program;
     let mut text = format!(
         "\n{} {} is ready at {}\n",
         instance.engine, instance.engine_version, instance.url
     );
     let mut line = |label: &str, value: &str| text.push_str(&format!("  {label:<8} {value}\n"));
+    if whose == Whose::Others {
+        let since = instance.started_at.strftime("%Y-%m-%d %H:%M:%SZ");
+        let pid = instance.process.pid;
+        line("running", &format!("already, pid {pid}, since {since}"));
+    }
     line("handoff", &instance.handoff.display().to_string());
     line("log", &instance.log.display().to_string());
     if obtained.engine.dialect == "openai" {
@@ -113,10 +136,9 @@ fn show(context: &Context, obtained: &Obtained, instance: &Instance, stays: bool
         );
     }
     let stop = format!("{program} stop {}", instance.pool_id);
-    if stays {
-        line("stop", &stop);
-    } else {
-        line("stop", &format!("Ctrl-C here, or: {stop}"));
+    match whose {
+        Whose::Ours => line("stop", &format!("Ctrl-C here, or: {stop}")),
+        Whose::Left | Whose::Others => line("stop", &stop),
     }
     text.push('\n');
     context.print(&text);
@@ -127,7 +149,7 @@ fn try_command(url: &str, model: &str) -> String {
     let body = serde_json::json!({
         "model": model,
         "stream": true,
-        "messages": [{"role": "user", "content": "Write a haiku about autumn rain"}],
+        "messages": [{"role": "user", "content": "Write a haiku about snow"}],
     });
     format!(
         "curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' -d {}",

@@ -6,7 +6,44 @@ use super::terminal::printable;
 use crate::{
     fault::{Exit, Fault},
     narrate::Secrets,
+    process::quote,
 };
+
+/// How this program was called, for commands to paste.
+#[derive(Debug, Clone, Default)]
+pub struct Called {
+    /// The path it was called by.
+    pub program: String,
+    /// The command line as it was typed, without `--gpu`, which hints add with another value.
+    pub again: String,
+}
+
+impl Called {
+    /// From the arguments of a process, the program first.
+    #[must_use]
+    pub fn by(arguments: impl IntoIterator<Item = String>) -> Self {
+        let mut arguments = arguments.into_iter();
+        let program = arguments.next().unwrap_or_else(|| "host".to_owned());
+        let mut again = quote(&program);
+        while let Some(argument) = arguments.next() {
+            if argument == "--gpu" {
+                arguments.next();
+            } else if !argument.starts_with("--gpu=") {
+                again.push(' ');
+                again.push_str(&quote(&argument));
+            }
+        }
+        Self { program, again }
+    }
+
+    /// A hint's command with its placeholders filled in.
+    #[must_use]
+    pub fn fill(&self, command: &str) -> String {
+        command
+            .replace("{host}", &self.program)
+            .replace("{again}", &self.again)
+    }
+}
 
 /// Width of the label `error`, which every error has.
 const USUAL_LABEL: usize = "error".len();
@@ -23,16 +60,16 @@ const USUAL_LABEL: usize = "error".len();
 pub fn print(
     out: &mut dyn Write,
     error: &dyn Fault,
-    program: &str,
+    called: &Called,
     secrets: &Secrets,
 ) -> std::io::Result<()> {
-    let text = render(error, program);
+    let text = render(error, called);
     out.write_all(printable(&secrets.mask(&text)).as_bytes())
 }
 
 /// The error as JSON, for `--json`.
 #[must_use]
-pub fn json(error: &dyn Fault, program: &str, secrets: &Secrets) -> serde_json::Value {
+pub fn json(error: &dyn Fault, called: &Called, secrets: &Secrets) -> serde_json::Value {
     let mask = |text: String| secrets.mask(&text).into_owned();
     serde_json::json!({
         "error": {
@@ -45,13 +82,13 @@ pub fn json(error: &dyn Fault, program: &str, secrets: &Secrets) -> serde_json::
             })).collect::<Vec<_>>(),
             "hints": error.hints().into_iter().map(|hint| serde_json::json!({
                 "text": mask(hint.text),
-                "command": hint.command.map(|command| mask(command.replace("{host}", program))),
+                "command": hint.command.map(|command| mask(called.fill(&command))),
             })).collect::<Vec<_>>(),
         }
     })
 }
 
-fn render(error: &dyn Fault, program: &str) -> String {
+fn render(error: &dyn Fault, called: &Called) -> String {
     let details = error.details();
     let labels = details.iter().map(|detail| detail.label.len());
     let width = labels.chain([USUAL_LABEL]).max().unwrap_or_default();
@@ -65,7 +102,7 @@ fn render(error: &dyn Fault, program: &str) -> String {
     for hint in error.hints() {
         labelled(&mut text, width, "fix", &hint.text);
         for line in hint.command.iter().flat_map(|command| command.lines()) {
-            let line = line.replace("{host}", program);
+            let line = called.fill(line);
             let _ = writeln!(text, "{:width$}    {line}", "");
         }
     }
@@ -134,12 +171,23 @@ mod tests {
     }
 
     #[test]
+    fn a_command_is_repeated_as_it_was_typed_with_another_gpu() {
+        let typed = ["host", "plan", "--gpu", "require", "--config", "a b.yaml"];
+        let called = Called::by(typed.map(str::to_owned));
+        assert_eq!(
+            called.fill("{again} --gpu prefer"),
+            "host plan --config 'a b.yaml' --gpu prefer"
+        );
+    }
+
+    #[test]
     fn an_error_says_what_where_why_and_what_to_type() {
         let error = Failed(std::io::Error::other(
             "cmake exited with code 1\nCMake Error at 41",
         ));
+        let called = Called::by(["target/release/host", "plan"].map(str::to_owned));
         let mut out = Vec::new();
-        print(&mut out, &error, "target/release/host", &Secrets::default()).unwrap();
+        print(&mut out, &error, &called, &Secrets::default()).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
         error: llama.cpp could not be configured
         where: /logs/chat/cmake-configure.log

@@ -66,7 +66,7 @@ pub(super) async fn run_doctor(
         &mut std::io::stdout(),
         &rows,
         context.form(),
-        &context.program,
+        &context.called,
     )
     .map_err(super::config::output)?;
     Ok(doctor::exit(&rows))

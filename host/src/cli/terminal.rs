@@ -56,12 +56,13 @@ impl Terminal {
     }
 
     fn line(&self, line: &str) {
-        if self.interactive {
-            // Drawn above the bars; only fails when the terminal is gone.
-            let _ = self.bars.println(line);
+        // Fails when the terminal is gone: then there is nobody to tell.
+        let _ = if self.state.lock().expect("no holder panics").bars.is_empty() {
+            writeln!(std::io::stderr(), "{line}")
         } else {
-            let _ = writeln!(std::io::stderr(), "{line}");
-        }
+            // Drawn above the bars.
+            self.bars.println(line)
+        };
     }
 }
 
@@ -71,10 +72,16 @@ impl Sink for Terminal {
     }
 
     fn progress(&self, progress: &Progress) {
-        let mut state = self.state.lock().expect("no holder panics");
-        if self.interactive {
-            draw(&self.bars, &mut state, progress);
-        } else if let Some(line) = plain_line(&mut state, progress, Instant::now()) {
+        let line = {
+            let mut state = self.state.lock().expect("no holder panics");
+            if self.interactive {
+                draw(&self.bars, &mut state, progress);
+                None
+            } else {
+                plain_line(&mut state, progress, Instant::now())
+            }
+        };
+        if let Some(line) = line {
             self.line(&line);
         }
     }

@@ -73,18 +73,15 @@ pub fn unavailable(pool: &Pool, gpus: &Gpus) -> ProviderError {
             "nvidia-smi",
         );
     }
-    allow_processor(error, pool)
+    allow_processor(error)
 }
 
 /// Adds the advice that lets this pool run without a GPU.
 #[must_use]
-pub fn allow_processor(error: ProviderError, pool: &Pool) -> ProviderError {
+pub fn allow_processor(error: ProviderError) -> ProviderError {
     error.fix(
         "let it run on the processor where there is no GPU (`gpu: prefer` in the pool)",
-        format!(
-            "{{host}} provision --provider {} --pool {} --gpu prefer",
-            pool.engine, pool.id
-        ),
+        "{again} --gpu prefer",
     )
 }
 
@@ -271,13 +268,7 @@ mod tests {
             .iter()
             .filter_map(|h| h.command.as_deref())
             .collect();
-        assert_eq!(
-            commands,
-            [
-                "nvidia-smi",
-                "{host} provision --provider toy --pool chat --gpu prefer"
-            ]
-        );
+        assert_eq!(commands, ["nvidia-smi", "{again} --gpu prefer"]);
     }
 
     #[test]

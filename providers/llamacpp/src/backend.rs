@@ -108,7 +108,7 @@ impl<'a> Target<'a> {
         });
         let error = refusals.fold(first, |error, other| error.because(other.message));
         if pool.gpu == GpuPolicy::Require {
-            return Err(gpu::allow_processor(error, pool));
+            return Err(gpu::allow_processor(error));
         }
         let mut warnings = vec![format!(
             "{}: this pool runs on the processor",

@@ -88,7 +88,7 @@ fn too_few_devices(decision: &Decision, seen: usize, output: &Output) -> Provide
     let said = lines.filter(|line| !line.trim().is_empty()).take(8);
     let error = said.fold(error, |error, line| error.because(line.trim()));
     let error = error.hint("check that the user engines run as may open the GPU's device files");
-    gpu::allow_processor(error, decision.pool)
+    gpu::allow_processor(error)
 }
 
 /// The version from what was observed. A program that names another commit than the one checked

@@ -148,9 +148,9 @@ fn a_killed_worker_is_an_error_that_says_so_and_leaves_no_process() {
     let arguments = ["provision", "--provider-path", "providers"];
     let running = machine.start(machine.command(&arguments));
     let worker = wait_for("the worker", e2e::RUN_LIMIT, || {
-        let all = machine.processes();
-        let found = all.iter().find(|one| one.parent == running.pid()).cloned();
-        found.ok_or(all)
+        let all = e2e::children_of(running.pid());
+        let is_worker = |one: &&e2e::Process| one.command.contains("worker");
+        all.iter().find(is_worker).cloned().ok_or(all)
     });
     e2e::signal(worker.pid, Signal::KILL);
     let run = running.finish(e2e::RUN_LIMIT).code(6);

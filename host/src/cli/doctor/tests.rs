@@ -57,7 +57,8 @@ fn facts(tools: &[(&str, &str)]) -> Facts {
 
 fn shown(rows: &[Row]) -> String {
     let mut out = Vec::new();
-    write(&mut out, rows, Form::Human, "target/release/host").unwrap();
+    let called = Called::by(["target/release/host".to_owned()]);
+    write(&mut out, rows, Form::Human, &called).unwrap();
     String::from_utf8(out).unwrap()
 }
 
