@@ -33,10 +33,15 @@ pub(super) async fn listener(
     keeper: &Keeper,
     identity: Option<Identity>,
 ) -> Result<Listener, ProcessError> {
-    // Of the network namespace that the engine is in, which is this process's own too.
+    // Of the network namespace that the engine is in, which is this process's own too. Reading a table
+    // takes milliseconds on a large machine, whatever is in it: the second one only where it matters.
     let table =
         |name: &str| fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
-    let listening = listening(&table("tcp"), &table("tcp6"), address);
+    let tcp = table("tcp");
+    let mut listening = bound_exactly(&rows(&tcp), address);
+    if listening.is_empty() {
+        listening = listening_in(&tcp, &table("tcp6"), address);
+    }
     if listening.is_empty() {
         return Ok(Listener::Nobody);
     }
@@ -55,23 +60,39 @@ pub(super) async fn listener(
 
 /// Inodes of the sockets that get a connection to this address: those bound to it exactly, else
 /// those bound to every address.
-fn listening(tcp: &str, tcp6: &str, address: SocketAddr) -> BTreeSet<u64> {
-    let rows: Vec<(SocketAddr, u64)> = tcp.lines().chain(tcp6.lines()).filter_map(row).collect();
-    let bound_to = |wanted: &dyn Fn(IpAddr) -> bool| -> BTreeSet<u64> {
-        rows.iter()
-            .filter(|(bound, _)| bound.port() == address.port() && wanted(bound.ip()))
-            .map(|(_, inode)| *inode)
-            .collect()
-    };
-    let exact = bound_to(&|ip| ip.to_canonical() == address.ip());
+fn listening_in(tcp: &str, tcp6: &str, address: SocketAddr) -> BTreeSet<u64> {
+    let rows = [rows(tcp), rows(tcp6)].concat();
+    let exact = bound_exactly(&rows, address);
     if !exact.is_empty() {
         return exact;
     }
-    let same_family = bound_to(&|ip| ip.is_unspecified() && ip.is_ipv4() == address.is_ipv4());
+    let same_family = bound_to(&rows, address.port(), |ip| {
+        ip.is_unspecified() && ip.is_ipv4() == address.is_ipv4()
+    });
     if !same_family.is_empty() {
         return same_family;
     }
-    bound_to(&|ip| ip.is_unspecified())
+    bound_to(&rows, address.port(), |ip| ip.is_unspecified())
+}
+
+fn bound_exactly(rows: &[(SocketAddr, u64)], address: SocketAddr) -> BTreeSet<u64> {
+    bound_to(rows, address.port(), |ip| ip.to_canonical() == address.ip())
+}
+
+fn bound_to(
+    rows: &[(SocketAddr, u64)],
+    port: u16,
+    wanted: impl Fn(IpAddr) -> bool,
+) -> BTreeSet<u64> {
+    rows.iter()
+        .filter(|(bound, _)| bound.port() == port && wanted(bound.ip()))
+        .map(|(_, inode)| *inode)
+        .collect()
+}
+
+/// The listening rows of a table.
+fn rows(table: &str) -> Vec<(SocketAddr, u64)> {
+    table.lines().filter_map(row).collect()
 }
 
 /// A listening row: local address in hexadecimal (field 2), state (4), inode (10).
@@ -128,11 +149,11 @@ mod tests {
             line("0100007F:1F91", "0A", 3)
         );
         let tcp6 = line("00000000000000000000000000000000:1F90", "0A", 4);
-        assert_eq!(listening(&tcp, &tcp6, address), BTreeSet::from([2]));
-        assert_eq!(listening(HEAD, &tcp6, address), BTreeSet::from([4]));
+        assert_eq!(listening_in(&tcp, &tcp6, address), BTreeSet::from([2]));
+        assert_eq!(listening_in(HEAD, &tcp6, address), BTreeSet::from([4]));
         let mapped = line("0000000000000000FFFF00000100007F:1F90", "0A", 5);
-        assert_eq!(listening(&tcp, &mapped, address), BTreeSet::from([5]));
-        assert!(listening(HEAD, HEAD, address).is_empty());
+        assert_eq!(listening_in(&tcp, &mapped, address), BTreeSet::from([5]));
+        assert!(listening_in(HEAD, HEAD, address).is_empty());
     }
 
     #[test]
@@ -141,7 +162,7 @@ mod tests {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let inode = rustix::fs::fstat(socket.as_fd()).unwrap().st_ino;
         let tcp = fs::read_to_string("/proc/self/net/tcp").unwrap();
-        let found = listening(&tcp, "", socket.local_addr().unwrap());
+        let found = listening_in(&tcp, "", socket.local_addr().unwrap());
         assert_eq!(found, BTreeSet::from([inode]));
     }
 }

@@ -39,6 +39,10 @@ const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// port usually ends by itself sooner, and says why.
 const FOREIGN_LIMIT: Duration = Duration::from_secs(3);
 
+/// How long answers of something that loads are taken without asking whose they are: a small model is
+/// ready by then, and whoever is not ours will still be there.
+const UNASKED: Duration = Duration::from_secs(1);
+
 /// How often progress is looked for: it takes a walk through all processes.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -87,7 +91,7 @@ pub(super) async fn until_ready(wait: &Wait<'_>) -> Result<(), NotReady> {
             ended = wait.running.wait() => {
                 return Err(ended.map_or_else(NotReady::Process, NotReady::Ended));
             }
-            seen = look(wait, was_ours) => match seen? {
+            seen = look(wait, !was_ours && start.elapsed() > UNASKED) => match seen? {
                 Seen::Ready => return Ok(()),
                 Seen::Foreign => {
                     let since = *foreign_since.get_or_insert_with(Instant::now);
@@ -131,17 +135,17 @@ enum Seen {
     NotYet(String),
 }
 
-/// Probes once. `was_ours`: our engine has been seen to answer here before; then only an answer that
-/// decides something is worth the walk through all processes that tells whose it is.
-async fn look(wait: &Wait<'_>, was_ours: bool) -> Result<Seen, NotReady> {
+/// Probes once. `asks`: whether even an answer that decides nothing is worth finding out whose it is,
+/// which takes a walk through every connection of the machine.
+async fn look(wait: &Wait<'_>, asks: bool) -> Result<Seen, NotReady> {
     let path = &wait.probe.path;
     let status = match http::get(wait.address, path, Want::Status, PROBE_LIMIT).await {
         Ok(answer) => answer.status,
         Err(error) => return Ok(Seen::NotYet(format!("no answer ({error})"))),
     };
     let is_loading = wait.probe.loading.contains(&status);
-    if was_ours && is_loading {
-        return Ok(Seen::Loading(status));
+    if is_loading && !asks {
+        return Ok(Seen::NotYet(format!("status {status}")));
     }
     let process = wait.running.process();
     let whose = ownership::listener(wait.address, process, wait.keeper, wait.identity)
