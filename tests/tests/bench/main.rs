@@ -23,12 +23,13 @@ fn nothing() {
 #[test]
 fn the_version_is_there_at_once() {
     let machine = Machine::with(Built::release());
-    let pairs = Pairs::measure(
+    Pairs::assert_at_most(
+        "`host --version` against `true`",
+        5.0,
         31,
         || timed(|| succeeds(machine.command(&["--version"]))),
         || timed(nothing),
     );
-    pairs.assert_at_most("`host --version` against `true`", 5.0);
 }
 
 /// A pool of the fixture engine for the release build, which has no fixture provider beside it.
@@ -55,12 +56,13 @@ fn prepared() -> (Machine, Repository, String) {
 fn a_warm_plan_takes_next_to_nothing() {
     let (machine, _repository, providers) = prepared();
     let arguments = ["plan", "--provider-path", &providers];
-    let pairs = Pairs::measure(
+    Pairs::assert_at_most(
+        "warm `host plan` against `true`",
+        30.0,
         31,
         || timed(|| succeeds(machine.command(&arguments))),
         || timed(nothing),
     );
-    pairs.assert_at_most("warm `host plan` against `true`", 30.0);
 }
 
 #[test]
@@ -107,10 +109,11 @@ fn a_hundred_providers_are_listed_as_fast_as_none() {
         listed.matches("libengine_provider_p").count() >= 100,
         "{listed}"
     );
-    let pairs = Pairs::measure(
+    Pairs::assert_at_most(
+        "listing 100 providers against none",
+        5.0,
         31,
         || timed(|| succeeds(list(&many))),
         || timed(|| succeeds(list(&none))),
     );
-    pairs.assert_at_most("listing 100 providers against none", 5.0);
 }

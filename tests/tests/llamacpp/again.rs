@@ -135,12 +135,13 @@ fn a_warm_provision_is_ready_nearly_as_soon_as_the_engine_by_hand() {
         .map(|word| word.replace("{address.port}", &port.to_string()))
         .collect();
     let program = command["bin"].as_str().unwrap();
-    let pairs = Pairs::measure(
+    Pairs::assert_at_most(
+        "warm provision to ready against llama-server by hand",
+        25.0,
         15,
         || provisioned(machine),
         || by_hand(program, &arguments, port),
     );
-    pairs.assert_at_most("warm provision to ready against llama-server by hand", 25.0);
     machine.assert_clean();
 }
 
@@ -150,10 +151,11 @@ fn a_warm_plan_of_the_real_engine_takes_next_to_nothing() {
     let mut plan = COMMAND_ONE.to_vec();
     plan[0] = "plan";
     let _ = machine.run(&plan).code(0);
-    let pairs = Pairs::measure(
+    Pairs::assert_at_most(
+        "warm plan of llama.cpp against `true`",
+        30.0,
         15,
         || timed(|| assert!(machine.command(&plan).output().unwrap().status.success())),
         || timed(|| assert!(Command::new("true").status().unwrap().success())),
     );
-    pairs.assert_at_most("warm plan of llama.cpp against `true`", 30.0);
 }

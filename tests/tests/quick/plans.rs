@@ -133,7 +133,7 @@ fn without_a_gpu_the_default_is_refused_before_any_clone_with_the_flag_that_woul
     let machine = Machine::new();
     let run = plan(&machine, RTX3090, "debian-cpu", &[]).code(5);
     run.says("requires a GPU, and this machine has no usable GPU");
-    run.says("provision --provider llamacpp --pool default --gpu prefer");
+    run.says(" --gpu prefer");
     // The same for the machine itself: no clone, no build, nothing fetched.
     let run = machine.run(&["provision", "--provider", "llamacpp", "--offline"]);
     let run = if run.code == 0 {
@@ -142,6 +142,7 @@ fn without_a_gpu_the_default_is_refused_before_any_clone_with_the_flag_that_woul
         run.code(5)
     };
     run.says("requires a GPU");
+    run.says("provision --provider llamacpp --offline --gpu prefer");
     machine.assert_untouched();
 }
 

@@ -12,7 +12,7 @@ fn the_default_pool_on_a_machine_without_gpu_is_refused_before_any_step() {
     cause: nvidia-smi: not on PATH
     cause: driver-files: no /proc/driver/nvidia, no /dev/nvidia*, no /dev/kfd
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
-             {host} provision --provider llamacpp --pool default --gpu prefer
+             {again} --gpu prefer
     ");
 }
 
@@ -26,7 +26,7 @@ fn a_broken_driver_and_a_missing_toolkit_are_refused_before_any_step() {
       fix: reload or reinstall the GPU driver (after an upgrade, reboot), then check it
              nvidia-smi
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
-             {host} provision --provider llamacpp --pool default --gpu prefer
+             {again} --gpu prefer
     ");
     let missing = facts!("rtx3090-cuda-missing");
     assert_snapshot!(show_error(&refusal(json!({}), &missing)), @r"
@@ -36,7 +36,7 @@ fn a_broken_driver_and_a_missing_toolkit_are_refused_before_any_step() {
       fix: install the CUDA toolkit
              sudo pacman -S cuda
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
-             {host} provision --provider llamacpp --pool default --gpu prefer
+             {again} --gpu prefer
     ");
     let plan = plan(pool(json!({ "gpu": "prefer" })), &missing);
     assert!(
@@ -57,7 +57,7 @@ fn a_build_that_does_not_see_the_gpu_is_refused_under_require_and_said_under_pre
     cause: (none)
       fix: check that the user engines run as may open the GPU's device files
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
-             {host} provision --provider llamacpp --pool default --gpu prefer
+             {again} --gpu prefer
     ");
     let engine = LlamaCpp.prepare(&request("prefer")).unwrap();
     assert_eq!(engine.engine_version, "0c1e57098bba-cpu");
