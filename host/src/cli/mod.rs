@@ -113,7 +113,8 @@ async fn stop_command(context: &Context, arguments: &StopArguments) -> Result<Ex
         stop::Which::Pools(&arguments.pools)
     };
     let (home, narrator) = (&context.host.home, &context.host.narrator);
-    stop::run(home, which, narrator, &hurry, &mut std::io::stdout()).await?;
+    let (form, out) = (context.form(), &mut std::io::stdout());
+    stop::run(home, which, narrator, &hurry, form, out).await?;
     Ok(received.exit().unwrap_or(Exit::Success))
 }
 

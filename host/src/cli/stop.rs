@@ -3,13 +3,18 @@
 use std::io::Write;
 
 use futures_util::future::join_all;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::config::Form;
 use crate::{
     config::paths::Home,
     engine::{EngineError, Instance, instances, stop_instance},
     narrate::Narrator,
 };
+
+/// Schema of the JSON form.
+const SCHEMA: u32 = 1;
 
 /// Which engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +25,14 @@ pub enum Which<'a> {
     All,
 }
 
-/// Stops them side by side and prints one line for each. Cancelling `hurry` skips draining and
+/// Stops them side by side and prints what was stopped: a line for each, or one document. Cancelling `hurry` skips draining and
 /// grace. Every engine is tried; the first failure is returned.
 pub async fn run(
     home: &Home,
     which: Which<'_>,
     narrator: &Narrator,
     hurry: &CancellationToken,
+    form: Form,
     out: &mut dyn Write,
 ) -> Result<(), EngineError> {
     let chosen = choose(instances(home)?, which)?;
@@ -40,22 +46,41 @@ pub async fn run(
         async move { stop_instance(home, engine, &narrator, hurry).await }
     });
     let stopped = join_all(stops).await;
-    let mut first = Ok(());
+    let (mut ended, mut first) = (Vec::new(), Ok(()));
     for (engine, result) in chosen.iter().zip(stopped) {
         if result.is_ok() {
-            writeln!(
-                out,
-                "stopped {} {} ({})",
-                engine.pool_id, engine.replica_id, engine.url
-            )
-            .map_err(|source| EngineError::Output { source })?;
+            ended.push(engine);
         }
         first = first.and(result);
     }
-    if chosen.is_empty() {
-        writeln!(out, "no engine runs").map_err(|source| EngineError::Output { source })?;
-    }
+    let text = match form {
+        Form::Json => document(&ended),
+        Form::Human if chosen.is_empty() => "no engine runs\n".to_owned(),
+        Form::Human => ended.iter().map(|engine| line(engine)).collect(),
+    };
+    out.write_all(text.as_bytes())
+        .map_err(|source| EngineError::Output { source })?;
     first
+}
+
+fn line(engine: &Instance) -> String {
+    let Instance {
+        pool_id,
+        replica_id,
+        url,
+        ..
+    } = engine;
+    format!("stopped {pool_id} {replica_id} ({url})\n")
+}
+
+fn document(stopped: &[&Instance]) -> String {
+    let stopped: Vec<_> = stopped
+        .iter()
+        .map(|engine| {
+            json!({"pool_id": engine.pool_id, "replica_id": engine.replica_id, "url": engine.url})
+        })
+        .collect();
+    format!("{}\n", json!({"schema": SCHEMA, "stopped": stopped}))
 }
 
 /// The engines that are meant; a pool that has none is an error before anything is stopped.

@@ -926,7 +926,8 @@ async fn a_detached_engine_outlives_its_host_and_is_stopped_from_elsewhere() {
     let pools = ["default".to_owned()];
     let which = engine_host::cli::stop::Which::Pools(&pools);
     let never = CancellationToken::new();
-    engine_host::cli::stop::run(&room.home, which, &room.narrator, &never, &mut said)
+    let form = engine_host::cli::config::Form::Human;
+    engine_host::cli::stop::run(&room.home, which, &room.narrator, &never, form, &mut said)
         .await
         .unwrap();
     assert_eq!(

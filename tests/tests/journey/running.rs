@@ -98,7 +98,8 @@ fn an_engine_in_the_foreground_can_be_stopped_from_elsewhere() {
     let (machine, _repository, pool) = stage();
     machine.write_pool(&pool);
     let running = machine.provision(&[]);
-    let _ = machine.run(&["stop", "--all"]).code(0);
+    let run = machine.run(&["stop", "--all", "--json"]).code(0);
+    assert_eq!(run.json()["stopped"][0]["pool_id"], "default");
     let run = running.finish(e2e::RUN_LIMIT).code(0);
     assert!(!run.stderr.contains("error"), "{}", run.stderr);
     machine.assert_clean();
