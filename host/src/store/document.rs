@@ -51,12 +51,15 @@ pub fn write_document(
     write_file(path, mode, &text)
 }
 
+/// How the names of files begin that are being written.
+pub(super) const WRITING: &str = ".write-";
+
 /// Writes bytes beside, syncs them and renames them into place with this mode.
 pub fn write_file(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), StoreError> {
     let failed = |source| StoreError::io("write", path, source);
     let directory = path.parent().unwrap_or(Path::new("/"));
     let mut file = tempfile::Builder::new()
-        .prefix(".write-")
+        .prefix(WRITING)
         .tempfile_in(directory)
         .map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;

@@ -8,9 +8,10 @@ use std::{
     fs::{self, File, Permissions},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use super::{Store, StoreError, lock::try_hold, tree};
+use super::{Store, StoreError, document, lock::try_hold, tree};
 
 /// Random characters of a name.
 const RANDOM: usize = 16;
@@ -50,6 +51,9 @@ impl Drop for Temporary {
     }
 }
 
+/// Longest time that writing a small file beside its place can take.
+const WRITING_LIMIT: Duration = Duration::from_secs(60 * 60);
+
 impl Store {
     /// A new directory for this run alone; `name` is how its name begins.
     pub(crate) fn temporary(&self, name: &str) -> Result<Temporary, StoreError> {
@@ -83,6 +87,7 @@ impl Store {
     /// What cannot be removed, because a command of a killed host still writes to it, is in nobody's
     /// way: a later run removes it.
     pub fn sweep(&self) -> Result<usize, StoreError> {
+        sweep_writings(&self.blobs());
         let Ok(directory) = fs::read_dir(self.root.join("tmp")) else {
             return Ok(0);
         };
@@ -95,6 +100,24 @@ impl Store {
             }
         }
         Ok(removed)
+    }
+}
+
+/// Removes files that a killed run was writing beside the blobs. Nobody holds them, so their age has to
+/// tell. One that cannot be removed is in nobody's way.
+fn sweep_writings(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_writing = entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(document::WRITING.as_bytes());
+        let age = entry.metadata().and_then(|it| it.modified()).ok();
+        let is_old = age
+            .and_then(|since| since.elapsed().ok())
+            .is_some_and(|age| age > WRITING_LIMIT);
+        if is_writing && is_old {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 

@@ -96,6 +96,16 @@ async fn abandoned_work_leaves_nothing_and_rubbish_of_a_crash_is_swept() {
     assert_eq!(store.sweep().unwrap(), 1);
     assert!(!crashed.exists());
     assert!(busy.tree().exists(), "work in progress is left alone");
+
+    // A file that was being written tells by its age that nobody writes it any more.
+    fs::create_dir_all(store.blobs()).unwrap();
+    let [old, new] = [".write-old", ".write-new"].map(|name| store.blobs().join(name));
+    let _ = fs::File::create(&new).unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 60 * 60);
+    let file = fs::File::create(&old).unwrap();
+    file.set_modified(long_ago).unwrap();
+    store.sweep().unwrap();
+    assert!(!old.exists() && new.exists());
 }
 
 #[tokio::test]
