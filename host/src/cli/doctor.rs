@@ -12,7 +12,7 @@ use engine_provider_api::{
 use super::{config::Form, report::Called};
 use crate::{
     act::{Family, is_at_least},
-    fault::{Exit, Fault as _, hint},
+    fault::{Exit, Fault, hint},
     policy::{Policy, Refusal},
 };
 
@@ -89,6 +89,18 @@ pub fn judge(
             }
         })
         .collect()
+}
+
+/// Adds that the home cannot be used, whatever else is ready: nothing would run before that is mended.
+pub fn add_home_problem(rows: &mut [Row], problem: &dyn Fault) {
+    for row in rows {
+        if row.state == State::Ready {
+            row.state = State::CanBeMade;
+        }
+        row.would_run = false;
+        row.reasons.push(crate::narrate::chain(problem));
+        row.fixes.extend(problem.hints());
+    }
 }
 
 /// How the program ends: whether the default job of some provider would run.

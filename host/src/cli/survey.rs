@@ -8,10 +8,12 @@ use super::{
     doctor, facts,
 };
 use crate::{
-    config::select::Wanted,
+    config::{paths::Home, select::Wanted},
     drive::Request,
     fault::{Exit, Failure},
+    policy::Policy,
     provider::{Catalog, ProviderFault, Search, Session},
+    store::{self, StoreError},
 };
 
 /// `host facts`: this machine, with the tools that providers ask for.
@@ -60,7 +62,13 @@ pub(super) async fn run_doctor(
         };
         let plans = plans(&session, &info, &wanted, &facts).await?;
         let root = rustix::process::geteuid().is_root();
-        rows.extend(doctor::judge(&info, &facts, &policy, &plans, root));
+        let mut judged = doctor::judge(&info, &facts, &policy, &plans, root);
+        if request.facts.is_none()
+            && let Err(problem) = usable_home(&context.host.home, &policy)
+        {
+            doctor::add_home_problem(&mut judged, &problem);
+        }
+        rows.extend(judged);
     }
     doctor::write(
         &mut std::io::stdout(),
@@ -70,6 +78,20 @@ pub(super) async fn run_doctor(
     )
     .map_err(super::config::output)?;
     Ok(doctor::exit(&rows))
+}
+
+/// Whether the home can be written to, and entered by whoever builds and runs engines.
+fn usable_home(home: &Home, policy: &Policy) -> Result<(), StoreError> {
+    let there = home.root().ancestors().find(|path| path.exists());
+    if let Some(path) = there {
+        rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
+            .map_err(|error| StoreError::io("write to", path, error.into()))?;
+    }
+    let users = [policy.run_as.value, policy.engine_identity()];
+    users
+        .into_iter()
+        .flatten()
+        .try_for_each(|user| store::ensure_reachable(&home.store(), user))
 }
 
 /// What the provider would do in each of its modes.

@@ -247,3 +247,18 @@ fn the_json_of_a_plan_has_the_documented_shape() {
     assert_eq!(last["id"], "run");
     machine.assert_untouched();
 }
+
+#[test]
+fn a_home_that_nobody_can_enter_or_write_is_no_ready_machine() {
+    let machine = Machine::new();
+    let mut command = machine.command(&["doctor", "--provider", "llamacpp", "--gpu", "prefer"]);
+    // Root may write to it, but its engines' user may not pass; anybody else may not write.
+    let closed = machine.root().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o500);
+    std::fs::set_permissions(&closed, mode).unwrap();
+    command.env("HOST_HOME", closed.join("home"));
+    let run = machine.start(command).finish(e2e::RUN_LIMIT).code(5);
+    assert!(run.stdout.contains("closed"), "{}", run.stdout);
+    machine.assert_untouched();
+}
