@@ -10,6 +10,7 @@
 //! | [`config`] | directories, environment, pool files |
 //! | [`policy`] | what may be done here, and the line that would allow more |
 //! | [`process`] | the one place that starts processes; the keeper |
+//! | [`container`] | podman and docker, told apart in one table |
 //! | [`net`] | the one transfer engine |
 //! | [`store`] | content-addressed results, locks, single flight |
 //! | [`facts`] | what this machine is and has |
@@ -24,6 +25,7 @@
 pub mod act;
 pub mod cli;
 pub mod config;
+pub mod container;
 pub mod drive;
 pub mod engine;
 pub mod facts;

@@ -453,7 +453,9 @@ async fn a_good_provider_answers_alike_in_a_worker_and_in_this_process() {
             })
             .await
             .unwrap();
-        let engine_provider_api::Launch::Process(launch) = &prepared.launch;
+        let engine_provider_api::Launch::Process(launch) = &prepared.launch else {
+            panic!("the fixture is a process")
+        };
         assert_eq!(launch.args.last(), Some(&Template::literal("--braces={x}")));
         session.close().await.unwrap();
         answers.push((info, refusal, plan, prepared));

@@ -227,11 +227,19 @@ impl<P: EngineProvisioner> RawProvider for Guarded<P> {
     }
 
     fn plan(&self, request: RStr<'_>) -> Answer {
-        answer(|| Ok(self.0.plan(&read_request(request)?)?.write()))
+        answer(|| {
+            let mut plan = self.0.plan(&read_request(request)?)?;
+            plan.announce();
+            Ok(plan.write())
+        })
     }
 
     fn prepare(&self, request: RStr<'_>) -> Answer {
-        answer(|| Ok(self.0.prepare(&read_request(request)?)?.write()))
+        answer(|| {
+            let mut engine = self.0.prepare(&read_request(request)?)?;
+            engine.announce();
+            Ok(engine.write())
+        })
     }
 
     fn extension(&self, op: RStr<'_>, document: RStr<'_>) -> Answer {
@@ -420,7 +428,7 @@ macro_rules! export_provider {
 #[macro_export]
 macro_rules! contract_version {
     () => {
-        "1.0.0"
+        "1.1.0"
     };
 }
 

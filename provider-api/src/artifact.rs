@@ -36,6 +36,45 @@ pub struct Artifact {
     /// Which attempt of a build succeeded, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
+    /// What a container image is, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+}
+
+/// A container image, by what its registry says of it before its layers are fetched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Image {
+    /// Name by digest, for example `docker.io/vllm/vllm-openai@sha256:…`; empty while the digest is
+    /// not known.
+    pub reference: String,
+    /// Digest of this platform's image, `sha256:…`; empty while it is not known.
+    pub digest: String,
+    /// Tag it was asked for by, where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Labels of its configuration, for example `org.opencontainers.image.version`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// What it asks of the driver: value of `NVIDIA_REQUIRE_CUDA`, for example `cuda>=12.9`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requires_cuda: Option<String>,
+    /// User it runs as, for example `2000:0`; empty: root.
+    pub user: String,
+    /// What it runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+}
+
+impl Image {
+    /// `org.opencontainers.image.version` where the image says it, else the tag it was asked by.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.labels
+            .get("org.opencontainers.image.version")
+            .or(self.tag.as_ref())
+            .map(String::as_str)
+    }
 }
 
 /// Whether an artifact is there.
@@ -82,6 +121,12 @@ impl PrepareRequest {
     #[must_use]
     pub fn artifact(&self, step: &str) -> Option<&Artifact> {
         self.artifacts.get(step)
+    }
+
+    /// What is known of the image that a step pulled; `None` while nothing is.
+    #[must_use]
+    pub fn image(&self, step: &str) -> Option<&Image> {
+        self.artifact(step)?.image.as_ref()
     }
 
     /// What an observation printed; `None` while it is only expected.

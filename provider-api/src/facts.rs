@@ -41,6 +41,9 @@ pub struct Facts {
     /// The distribution's package manager, where it is one the host can drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub package_manager: Option<PackageManager>,
+    /// Container runtimes; empty where nobody asked for containers.
+    #[serde(skip_serializing_if = "Containers::is_empty")]
+    pub containers: Containers,
 }
 
 /// Operating system.
@@ -211,6 +214,53 @@ pub struct PackageManager {
     pub family: String,
     /// Absolute path of its program.
     pub path: String,
+}
+
+/// Container runtimes and the devices they can give.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Containers {
+    /// Runtimes that were looked for, best first: podman, then docker.
+    pub runtimes: Vec<ContainerRuntime>,
+    /// Devices by the names of the Container Device Interface, for example `nvidia.com/gpu=0`,
+    /// `nvidia.com/gpu=0:1` (a MIG slice), `nvidia.com/gpu=GPU-5f3c…`, sorted.
+    pub cdi_devices: Vec<String>,
+}
+
+impl Containers {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A container runtime's command-line program, and what stands behind it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ContainerRuntime {
+    /// `podman` or `docker`.
+    pub name: String,
+    /// Absolute path; empty where it was not found.
+    pub path: String,
+    /// Version of the program.
+    pub version: String,
+    /// Version of what runs the containers: docker's engine, for podman its own.
+    pub server_version: String,
+    /// Whether it works without root.
+    pub rootless: bool,
+    /// Whether it takes devices by their CDI names.
+    pub cdi: bool,
+    /// Whether it has the small init program that reaps processes inside containers.
+    pub init: bool,
+    /// Whether docker has the `nvidia` runtime, which understands `--gpus`.
+    pub nvidia_runtime: bool,
+    /// Hard limit of locked memory that it can give, in bytes; absent: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memlock_limit_bytes: Option<u64>,
+    /// Where it keeps images; two runtimes with the same value share them.
+    pub storage: String,
+    /// Why it cannot be used, one line; absent: it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
 }
 
 impl Facts {

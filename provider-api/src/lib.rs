@@ -47,26 +47,28 @@ mod prepared;
 mod template;
 pub mod version;
 
-pub use artifact::{Artifact, ArtifactState, Output, PrepareRequest};
+pub use artifact::{Artifact, ArtifactState, Image, Output, PrepareRequest};
 pub use document::{Document, DocumentError, schemas};
 pub use error::{ErrorCode, Hint, ProviderError};
 pub use facts::{
-    Compiler, Cpu, CudaToolkit, Evidence, Facts, Gpu, GpuStatus, Gpus, Memory, Os, PackageManager,
-    Tool, Toolkit,
+    Compiler, ContainerRuntime, Containers, Cpu, CudaToolkit, Evidence, Facts, Gpu, GpuStatus,
+    Gpus, Memory, Os, PackageManager, Tool, Toolkit,
 };
 pub use info::{ProviderInfo, ToolProbe};
 pub use manifest::{Manifest, NOTE_NAME, NOTE_SECTION, NOTE_TYPE};
 pub use plan::{
-    Act, Attempt, Build as BuildStep, Checkout, Command, Download, Mirror, Narration, Observe,
-    Plan, PlanRequest, Progress, RequireTools, StageModel, Step, ToolRequirement, Unpack, When,
+    Act, Attempt, Build as BuildStep, Checkout, Command, Download, ExtractImage, ImageName,
+    InstallPackages, Mirror, ModelShape, Narration, Observe, Plan, PlanRequest, Progress,
+    PullImage, RequireTools, StageModel, Step, ToolRequirement, Unpack, When,
 };
 pub use pool::{
     Binary, Build, Container, Device, External, GpuPolicy, Mode, ModelSource, Package, Pool,
     Profile, Provisioning, Readiness, Source, StopSettings,
 };
 pub use prepared::{
-    Diagnosis, DrainProbe, GpuEvidence, Launch, Model, PlacedFile, PreparedEngine, Probes,
-    ProcessLaunch, ReadinessProbe, Resources, Stop, VersionProbe,
+    ContainerLaunch, Diagnosis, DrainProbe, ExternalLaunch, ExtraPort, GpuEvidence, Launch, Model,
+    Mount, PlacedFile, PreparedEngine, Probes, ProcessLaunch, ReadinessProbe, Resources, Stop,
+    VersionProbe,
 };
 pub use template::{Piece, Template, TemplateError};
 pub use version::CONTRACT_VERSION;

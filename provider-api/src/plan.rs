@@ -41,6 +41,15 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
+impl Plan {
+    /// Names in `requires` every feature that the steps rely on. Called on everything that crosses
+    /// the boundary, so that a provider cannot forget one.
+    pub(crate) fn announce(&mut self) {
+        let needed = self.steps.iter().flat_map(|step| step.act.features());
+        crate::version::announce(&mut self.requires, needed);
+    }
+}
+
 /// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
@@ -72,6 +81,12 @@ pub enum Act {
     Observe(Observe),
     /// Obtain the model.
     StageModel(StageModel),
+    /// Obtain a container image.
+    PullImage(PullImage),
+    /// Take files out of a container image, without running it.
+    ExtractImage(ExtractImage),
+    /// See that a program is installed by the distribution's package manager.
+    InstallPackages(InstallPackages),
 }
 
 impl Act {
@@ -85,6 +100,24 @@ impl Act {
             Self::Build(_) => "build",
             Self::Observe(_) => "observe",
             Self::StageModel(_) => "stage-model",
+            Self::PullImage(_) => "pull-image",
+            Self::ExtractImage(_) => "extract-image",
+            Self::InstallPackages(_) => "install-packages",
+        }
+    }
+
+    /// Features that a reader must have to carry this out, as they stand in `requires`.
+    fn features(&self) -> Vec<&'static str> {
+        match self {
+            Self::PullImage(_) => vec!["step.pull-image@1.1.0"],
+            Self::ExtractImage(_) => vec!["step.extract-image@1.1.0"],
+            Self::InstallPackages(_) => vec!["step.install-packages@1.1.0"],
+            Self::Build(build) if build.fixed_path => vec!["build.fixed-path@1.1.0"],
+            Self::Download(download) if download.program => vec!["download.program@1.1.0"],
+            Self::StageModel(model) if model.shape == ModelShape::Directory => {
+                vec!["model.directory@1.1.0"]
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -165,6 +198,10 @@ pub struct Download {
     /// How it is unpacked, if at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpack: Option<Unpack>,
+    /// Whether programs in it are run: then policy must allow the download of programs, and a file
+    /// that is not unpacked is made executable. What was downloaded without it is never run.
+    #[serde(default)]
+    pub program: bool,
     /// Words for the events of this step.
     #[serde(default)]
     pub narration: Narration,
@@ -176,6 +213,12 @@ pub struct Download {
 pub enum Unpack {
     /// A gzip-compressed tar archive.
     TarGz,
+    /// A tar archive compressed with Zstandard.
+    TarZst,
+    /// A tar archive compressed with xz.
+    TarXz,
+    /// A zip archive.
+    Zip,
 }
 
 /// Commands that turn inputs into outputs. Its artifact is a directory with the outputs.
@@ -194,6 +237,14 @@ pub struct Build {
     /// Labels recorded with the result, for example the back end; part of the key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Whether the result may not be moved, such as a virtual environment: `{work}` is then its final
+    /// place.
+    #[serde(default)]
+    pub fixed_path: bool,
+    /// Texts that the commands read, by path relative to `{work}`, for example a list of packages
+    /// with their hashes; part of the key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, String>,
 }
 
 /// One way to build. Each attempt starts in an empty `{work}`.
@@ -309,4 +360,81 @@ pub struct StageModel {
     /// File formats the engine reads, by name suffix, for example `gguf`. Empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub formats: Vec<String>,
+    /// Whether the engine reads a file or a directory.
+    #[serde(default)]
+    pub shape: ModelShape,
+}
+
+/// What a model is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelShape {
+    /// One file.
+    #[default]
+    File,
+    /// A directory, for example a repository of the Hugging Face hub.
+    Directory,
+}
+
+/// An image by name.
+///
+/// The digest decides; a tag alone is resolved to the digest it has now, and said aloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageName {
+    /// Repository with its registry, for example `docker.io/vllm/vllm-openai`.
+    pub repository: String,
+    /// Tag, for example `v0.20.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Expected digest of the image, or of the index that lists it per platform: `sha256:…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// A container image. Its artifact has no path: [`crate::Artifact::image`] says what it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PullImage {
+    /// Which image.
+    pub image: ImageName,
+    /// Words for the events of this step.
+    #[serde(default)]
+    pub narration: Narration,
+}
+
+/// Files out of a container image. Its artifact is a directory in which they lie under the paths that
+/// they have in the image.
+///
+/// Nothing of the image is run. Policy must allow the download of programs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExtractImage {
+    /// Which image; it must have a digest.
+    pub image: ImageName,
+    /// Absolute paths in the image: files, or directories with all that is in them.
+    pub paths: Vec<String>,
+    /// Program among them that is run later, as an absolute path in the image: whether this machine's
+    /// C library is new enough for it is checked at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Words for the events of this step.
+    #[serde(default)]
+    pub narration: Narration,
+}
+
+/// A program from the distribution's packages. Its artifact's path is the program; the label
+/// `version` is the installed package's version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstallPackages {
+    /// Packages by family (`apt`, `dnf`, `pacman`, `aur`), the one that carries the program first.
+    pub packages: BTreeMap<String, Vec<String>>,
+    /// Exact version of the first package; absent: what is installed, else the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Repository that the first package must come from, where the family knows repositories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// Bare name of the program, for example `llama-server`; it must belong to the first package.
+    pub program: String,
+    /// Words for the events of this step.
+    #[serde(default)]
+    pub narration: Narration,
 }

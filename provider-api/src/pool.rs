@@ -292,6 +292,18 @@ pub struct Container {
     /// Digest, `sha256:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// Container runtime: `podman` or `docker`. Default: podman where it works, else docker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Processors the engine may run on, for example `0-7,16-23`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// Memory nodes (NUMA) it may use, for example `0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_nodes: Option<String>,
+    /// Size of its `/dev/shm` in bytes, instead of what its provider says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm_bytes: Option<u64>,
 }
 
 /// Settings of mode `package`.
@@ -316,6 +328,18 @@ pub struct Binary {
     /// Where it is downloaded from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// Where it can be downloaded from as well, in this order: the same bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
+    /// Image that it is taken out of instead, without running it; needs its digest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Container>,
+    /// Upstream's own version, recorded beside the checksum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Path of the program in the archive or image. Default: where the engine's own releases have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Expected digest, `sha256:…` or `sha512:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,

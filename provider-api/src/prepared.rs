@@ -71,6 +71,36 @@ pub struct PreparedEngine {
 pub enum Launch {
     /// As a process of this machine.
     Process(ProcessLaunch),
+    /// In a container.
+    Container(ContainerLaunch),
+    /// Not at all: it runs already.
+    External(ExternalLaunch),
+}
+
+impl Launch {
+    /// Features that a reader must have to start it, as they stand in `requires`.
+    fn features(&self) -> Vec<&'static str> {
+        match self {
+            Self::Process(launch) if !launch.more_ports.is_empty() => vec!["launch.ports@1.1.0"],
+            Self::Process(_) => Vec::new(),
+            Self::Container(_) => vec!["launch.container@1.1.0"],
+            Self::External(_) => vec!["launch.external@1.1.0"],
+        }
+    }
+}
+
+impl PreparedEngine {
+    /// Names in `requires` every feature that the launch and the proof of the GPU rely on. Called on
+    /// everything that crosses the boundary, so that a provider cannot forget one.
+    pub(crate) fn announce(&mut self) {
+        let mut needed = self.launch.features();
+        if let Some(evidence) = &self.gpu_evidence
+            && (evidence.driver_memory || !evidence.proofs.is_empty())
+        {
+            needed.push("gpu-evidence.driver@1.1.0");
+        }
+        crate::version::announce(&mut self.requires, needed);
+    }
 }
 
 /// A process. It starts from an empty environment plus the host's allow-list plus `env`.
@@ -85,6 +115,78 @@ pub struct ProcessLaunch {
     pub env: BTreeMap<String, Template>,
     /// Port that is usual for the engine; the host tries the pool's ports, else this one upward.
     pub usual_port: u16,
+    /// Ports beside the one that answers requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_ports: Vec<ExtraPort>,
+}
+
+/// A port beside the one that answers requests: `{port.NAME}` in arguments, environment and files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExtraPort {
+    /// Name, `[a-z0-9-]{1,63}`, for example `grpc`; a key of `endpoints` in the handoff.
+    pub name: String,
+    /// Port that is usual for it; the host takes this one or one above it. In a container it is the
+    /// port that the engine listens on inside.
+    pub usual_port: u16,
+}
+
+/// A container. The host adds what does not depend on the engine: its name and labels, the published
+/// address, devices, limits and everything that is taken away from it.
+///
+/// The engine must listen on `{address.host}` and `{address.port}`, which are those inside the
+/// container. The environment is the image's plus `env`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ContainerLaunch {
+    /// Step that pulled the image.
+    pub image: String,
+    /// Program inside the image and what comes before the arguments; empty: the image's own.
+    pub entrypoint: Vec<String>,
+    /// Arguments. Nothing here can name a path of this machine: models and caches are mounted.
+    pub args: Vec<Template>,
+    /// Environment, added to the image's; the only place for `{secret.NAME}`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Template>,
+    /// Directories and files of this machine.
+    pub mounts: Vec<Mount>,
+    /// Port inside the container that answers requests.
+    pub port: u16,
+    /// Port of this machine that is usual for the engine; 0: the one inside. The host tries the
+    /// pool's ports, else this one upward.
+    pub usual_port: u16,
+    /// Ports beside the one that answers requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub more_ports: Vec<ExtraPort>,
+    /// User and group inside the container, numbers, for example `2000:0`; absent: the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Size of `/dev/shm` in bytes; 0: the runtime's default of 64 MiB.
+    pub shm_bytes: u64,
+    /// Whether it wants to lock as much memory as it likes.
+    pub unlimited_memlock: bool,
+    /// Whether it bears a root file system that cannot be written.
+    pub read_only_root: bool,
+    /// Directories inside that are kept in memory and can be written, beside `/tmp`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tmpfs: Vec<String>,
+}
+
+/// A file or directory of this machine inside a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Mount {
+    /// `{STEP.path}` or something below it, `{files}` or something below it, or `{cache.NAME}`. Only
+    /// a cache can be written.
+    pub source: Template,
+    /// Absolute path inside the container.
+    pub target: String,
+}
+
+/// An engine that runs already: it is probed and handed off, never started nor stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExternalLaunch {
+    /// Where it answers, `http://…`, as in the pool.
+    pub url: String,
 }
 
 /// A small text placed for the engine.
@@ -107,6 +209,9 @@ pub struct Probes {
     /// Path of its Prometheus metrics, where they are switched on; checked once when it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+    /// Name of the extra port that has the metrics; absent: they are beside the requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_port: Option<String>,
 }
 
 /// HTTP request that tells whether an engine is ready.
@@ -149,6 +254,9 @@ pub struct DrainProbe {
     pub path: String,
     /// Gauge that is 0 when idle, for example `llamacpp:requests_processing`.
     pub gauge: String,
+    /// Name of the extra port that has it; absent: beside the requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
 }
 
 /// What an engine will take of the machine.
@@ -187,12 +295,13 @@ pub struct Diagnosis {
     pub port_taken: bool,
 }
 
-/// How it is proven that an engine sits on the GPU.
+/// How it is proven that an engine sits on the GPU. Every part that is given must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuEvidence {
     /// Devices, in the engine's own names, that must each hold something, for example `CUDA0`.
     pub devices: Vec<String>,
-    /// Regular expressions over the log, each with the groups `device` and `mib`.
+    /// Regular expressions over the log, each with the groups `device` and `mib`. Empty: the log does
+    /// not tell which device holds what.
     pub buffers: Vec<String>,
     /// Least share of all buffer bytes named in the log that must lie on `devices`, 0 to 100. What
     /// an engine keeps on the host by design (an input layer) is allowed for here.
@@ -201,4 +310,11 @@ pub struct GpuEvidence {
     /// a layer's cache lies in main memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disproofs: Vec<String>,
+    /// Regular expressions over the log, each of which must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<String>,
+    /// Whether the driver must say that the engine holds device memory. Without it the driver is
+    /// asked too, but may know nothing.
+    #[serde(default)]
+    pub driver_memory: bool,
 }

@@ -12,6 +12,7 @@
 //! | `{files}` | the directory of the engine's placed files | launch |
 //! | `{cache.NAME}` | a writable directory that outlives the run | build, launch |
 //! | `{address.host}`, `{address.port}` | where the engine must listen | launch |
+//! | `{port.NAME}` | where it must listen for something else, for example metrics | launch |
 //! | `{secret.NAME}` | a secret, by name | launch environment only |
 
 use std::{borrow::Cow, fmt};

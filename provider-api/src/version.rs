@@ -9,7 +9,7 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 
 /// Contract version that this crate speaks.
-pub const CONTRACT_VERSION: &str = "1.0.0";
+pub const CONTRACT_VERSION: &str = "1.1.0";
 
 /// Something a document may rely on and a reader may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,68 @@ pub const FEATURES: &[Feature] = &[
         since: "1.0.0",
         meaning: "the host proves after the start that the engine really sits on the GPU",
     },
+    Feature {
+        id: "step.pull-image",
+        since: "1.1.0",
+        meaning: "a step obtains a container image by digest",
+    },
+    Feature {
+        id: "step.extract-image",
+        since: "1.1.0",
+        meaning: "a step takes files out of a container image without running it",
+    },
+    Feature {
+        id: "step.install-packages",
+        since: "1.1.0",
+        meaning: "a step obtains a program from the distribution's packages",
+    },
+    Feature {
+        id: "build.fixed-path",
+        since: "1.1.0",
+        meaning: "a build makes its result where it stays",
+    },
+    Feature {
+        id: "download.program",
+        since: "1.1.0",
+        meaning: "a download holds programs, which policy must allow",
+    },
+    Feature {
+        id: "model.directory",
+        since: "1.1.0",
+        meaning: "a model is a directory",
+    },
+    Feature {
+        id: "launch.container",
+        since: "1.1.0",
+        meaning: "an engine runs in a container",
+    },
+    Feature {
+        id: "launch.external",
+        since: "1.1.0",
+        meaning: "an engine that runs already is attached to",
+    },
+    Feature {
+        id: "launch.ports",
+        since: "1.1.0",
+        meaning: "an engine listens on more than one port",
+    },
+    Feature {
+        id: "gpu-evidence.driver",
+        since: "1.1.0",
+        meaning: "log lines and the driver's word prove that the engine sits on the GPU",
+    },
 ];
+
+/// Adds features to `requires`, each once, as `id@version`.
+pub(crate) fn announce(requires: &mut Vec<String>, needed: impl IntoIterator<Item = &'static str>) {
+    for entry in needed {
+        let id = entry.split_once('@').map_or(entry, |(id, _)| id);
+        let names = |one: &String| one.split_once('@').map_or(one.as_str(), |(id, _)| id) == id;
+        if !requires.iter().any(names) {
+            requires.push(entry.to_owned());
+        }
+    }
+}
 
 /// Why a document cannot be read by this side.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

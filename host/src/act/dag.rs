@@ -96,5 +96,8 @@ fn failed_word(step: &Step, error: &ActError) -> Option<String> {
         (Act::Download(act), _) => given(&act.narration.failed, "download-failed"),
         (Act::RequireTools(_), _) => given("", "preflight-failed"),
         (Act::Observe(_), _) => given("", "observe-failed"),
+        (Act::PullImage(act), _) => given(&act.narration.failed, "pull-failed"),
+        (Act::ExtractImage(act), _) => given(&act.narration.failed, "extract-failed"),
+        (Act::InstallPackages(act), _) => given(&act.narration.failed, "install-failed"),
     }
 }

@@ -229,6 +229,9 @@ async fn keep(
             fs::remove_file(&fetched.path)
                 .map_err(|source| StoreError::io("remove", &fetched.path, source).into())
         }
+        Some(Unpack::TarZst | Unpack::TarXz | Unpack::Zip) => Err(Refusal::Archive(
+            "archives of this kind cannot be unpacked yet".to_owned(),
+        )),
         None => {
             let target = tree.join(name.expect("what is not unpacked has a name"));
             place_file(&fetched.path, &target).map_err(Refusal::from)

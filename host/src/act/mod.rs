@@ -8,6 +8,9 @@
 //! | `build` | `build` | the outputs of commands |
 //! | `observe` | `observe` | what a program printed |
 //! | `stage_model` | `stage-model` | the model file |
+//! | `pull_image` | `pull-image` | a container image, by digest |
+//! | `extract_image` | `extract-image` | files out of a container image |
+//! | `install_packages` | `install-packages` | a program of the distribution's packages |
 //!
 //! [`expected`] says what a plan would give and what it would cost, doing nothing; [`run_all`] does
 //! it: independent steps at the same time, the first failure ends the others with everything they
@@ -23,12 +26,15 @@ mod credentials;
 mod dag;
 mod download;
 mod error;
+mod extract_image;
 mod fill;
 mod git;
+mod install_packages;
 mod logs;
 mod meter;
 mod observe;
 mod permit;
+mod pull_image;
 mod require_tools;
 mod stage_model;
 mod unpack;
@@ -127,6 +133,9 @@ pub fn expected_of(
         Act::Build(act) => build::expected(context, step, act, inputs),
         Act::Observe(act) => observe::expected(context, step, act, inputs),
         Act::StageModel(act) => stage_model::expected(context, step, act),
+        Act::PullImage(act) => pull_image::expected(context, step, act),
+        Act::ExtractImage(act) => extract_image::expected(context, step, act),
+        Act::InstallPackages(act) => install_packages::expected(context, step, act),
     }
 }
 
@@ -153,6 +162,9 @@ pub async fn run(context: &Context, step: &Step, inputs: &Artifacts) -> Result<A
         Act::Build(act) => build::run(context, step, act, inputs).await,
         Act::Observe(act) => observe::run(context, step, act, inputs).await,
         Act::StageModel(act) => stage_model::run(context, step, act).await,
+        Act::PullImage(act) => pull_image::run(context, step, act).await,
+        Act::ExtractImage(act) => extract_image::run(context, step, act).await,
+        Act::InstallPackages(act) => install_packages::run(context, step, act).await,
     }
 }
 

@@ -34,7 +34,8 @@ pub fn planned_hosts(plan: &Plan, facts: &Facts) -> BTreeSet<String> {
                     hosts.extend(url.host_str().map(str::to_owned));
                 }
             }
-            Act::RequireTools(_) | Act::Observe(_) => {}
+            Act::RequireTools(_) | Act::Observe(_) | Act::InstallPackages(_) => {}
+            Act::PullImage(_) | Act::ExtractImage(_) => {}
         }
     }
     hosts

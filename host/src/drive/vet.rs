@@ -89,14 +89,19 @@ pub(super) fn prepared(engine: &PreparedEngine, pool: &Pool) -> Result<(), Overr
             "an engine has the name of its pool's engine",
         ));
     }
-    let Launch::Process(launch) = &engine.launch;
+    let nothing = std::collections::BTreeMap::new();
+    let env = match &engine.launch {
+        Launch::Process(launch) => &launch.env,
+        Launch::Container(launch) => &launch.env,
+        Launch::External(_) => &nothing,
+    };
     let granted: BTreeSet<String> = pool
         .provisioning
         .env
         .values()
         .flat_map(|value| secrets(&Template::new(value.as_str())))
         .collect();
-    let asked = launch.env.values().flat_map(secrets);
+    let asked = env.values().flat_map(secrets);
     if let Some(secret) = asked.into_iter().find(|name| !granted.contains(name)) {
         return Err(overreach(
             format!("secret `{secret}`"),

@@ -175,7 +175,9 @@ pub fn run_view(
     ports: &[u16],
     path_of: impl Fn(&str) -> Option<String>,
 ) -> RunView {
-    let Launch::Process(launch) = &engine.launch;
+    let Launch::Process(launch) = &engine.launch else {
+        return run_view_of_others(engine);
+    };
     let fill = |template: &Template| fill(template, &path_of);
     RunView {
         engine_version: engine.engine_version.clone(),
@@ -198,6 +200,28 @@ pub fn run_view(
                 ports.to_vec()
             },
             workdir: "{files}".to_owned(),
+        },
+        slots_total: engine.slots_total,
+        device_mask: engine.device_mask.clone(),
+        profile: word(&engine.profile),
+    }
+}
+
+/// Containers and engines that run already: shown by the launch room to come.
+fn run_view_of_others(engine: &PreparedEngine) -> RunView {
+    RunView {
+        engine_version: engine.engine_version.clone(),
+        model: ModelView {
+            id: engine.model.id.clone(),
+            path: engine.model.path.clone(),
+            digest: engine.model.digest.clone(),
+        },
+        command: CommandView {
+            bin: String::new(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            ports: vec![0],
+            workdir: String::new(),
         },
         slots_total: engine.slots_total,
         device_mask: engine.device_mask.clone(),

@@ -77,6 +77,7 @@ mod tests {
             ],
             least_percent: 90,
             disproofs: vec![r"CPU\S* KV buffer".to_owned()],
+            ..GpuEvidence::default()
         }
     }
 

@@ -261,6 +261,7 @@ mod tests {
                 .map(|(name, value)| ((*name).to_owned(), Template::new(*value)))
                 .collect(),
             usual_port: 8080,
+            more_ports: Vec::new(),
         };
         render(
             &launch,

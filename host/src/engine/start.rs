@@ -127,7 +127,9 @@ struct Start<'a> {
 
 impl<'a> Start<'a> {
     fn new(request: StartRequest<'a>) -> Result<Self, EngineError> {
-        let Launch::Process(launch) = &request.prepared.launch;
+        let Launch::Process(launch) = &request.prepared.launch else {
+            return Err(EngineError::Cancelled);
+        };
         let handoff_directory = std::path::absolute(request.handoff_directory)
             .map_err(|source| StoreError::io("find", request.handoff_directory, source))?;
         let (pool, replica) = (&request.pool.id, request.replica);

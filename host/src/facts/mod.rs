@@ -134,6 +134,7 @@ impl Collector<'_> {
             package_index: package_index.as_ref().map(PackageIndex::shown),
             package_manager: system::package_manager(roots, &os),
             os,
+            containers: engine_provider_api::Containers::default(),
         };
         Collected {
             facts,

@@ -139,9 +139,9 @@ impl<'a> Recipe<'a> {
         BuildStep {
             attempts,
             outputs: vec!["bin/llama-server".to_owned()],
-            network: Vec::new(),
             native: native.is_none_or(Definition::is_on),
             labels: self.target.labels(),
+            ..BuildStep::default()
         }
     }
 

@@ -187,6 +187,7 @@ impl<'a> Decision<'a> {
             digest: self.reference.checksum.clone(),
             cache_dir: self.reference.cache_dir.clone(),
             formats: vec!["gguf".to_owned()],
+            ..StageModel::default()
         }
     }
 }

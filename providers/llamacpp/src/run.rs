@@ -70,6 +70,7 @@ pub(crate) fn prepare(
             drain: Some(DrainProbe {
                 path: "/metrics".to_owned(),
                 gauge: "llamacpp:requests_processing".to_owned(),
+                port: None,
             }),
             second_term_ends_at_once: true,
         },
@@ -158,6 +159,7 @@ fn launch(decision: &Decision, built: &Built, id: &str, flags: &[Flag]) -> Proce
         args,
         env,
         usual_port: 8080,
+        more_ports: Vec::new(),
     }
 }
 
@@ -178,6 +180,7 @@ fn probes() -> Probes {
             pointer: "/build_info".to_owned(),
         }),
         metrics: Some("/metrics".to_owned()),
+        metrics_port: None,
     }
 }
 
@@ -198,6 +201,7 @@ fn gpu_evidence(decision: &Decision) -> GpuEvidence {
             .to_vec(),
         least_percent: 40,
         disproofs: vec![r"\s(?:CPU\S*|\S+_Host) (?:KV|RS) buffer size".to_owned()],
+        ..GpuEvidence::default()
     }
 }
 

@@ -178,7 +178,10 @@ fn show_plan(plan: &Plan) -> String {
             Act::StageModel(act) => {
                 let _ = write!(text, " {}", act.reference);
             }
-            Act::Download(_) => {}
+            Act::Download(_)
+            | Act::PullImage(_)
+            | Act::ExtractImage(_)
+            | Act::InstallPackages(_) => {}
         }
         text.push('\n');
     }
@@ -203,7 +206,9 @@ fn show_command(command: &Command) -> String {
 }
 
 fn show_engine(engine: &PreparedEngine) -> String {
-    let Launch::Process(launch) = &engine.launch;
+    let Launch::Process(launch) = &engine.launch else {
+        panic!("built engines are processes")
+    };
     let env: Vec<String> = launch
         .env
         .iter()

@@ -119,6 +119,7 @@ impl Job {
                     .map(|(name, value)| (name.clone(), Template::new(value.clone())))
                     .collect(),
                 usual_port: 18_080,
+                more_ports: Vec::new(),
             }),
             files: self.files.iter().map(file).collect(),
             probes: probes(),
@@ -126,6 +127,7 @@ impl Job {
                 drain: Some(DrainProbe {
                     path: "/metrics".to_owned(),
                     gauge: "fake:requests_processing".to_owned(),
+                    port: None,
                 }),
                 second_term_ends_at_once: self.second_term,
             },
@@ -190,6 +192,7 @@ fn probes() -> Probes {
             pointer: "/build_info".to_owned(),
         }),
         metrics: Some("/metrics".to_owned()),
+        metrics_port: None,
     }
 }
 
@@ -221,6 +224,6 @@ fn gpu_evidence(least_percent: u8) -> GpuEvidence {
         devices: vec!["CUDA0".to_owned()],
         buffers: vec![r"(?P<device>\S+) buffer size = (?P<mib>[0-9.]+) MiB".to_owned()],
         least_percent,
-        disproofs: Vec::new(),
+        ..GpuEvidence::default()
     }
 }

@@ -190,7 +190,9 @@ fn the_environment_cannot_go_around_pool_and_policy() {
     }
     let key = json!({ "provisioning": { "env": { "LLAMA_API_KEY": "{secret.KEY}" } } });
     let engine = prepare(pool(key), &facts, Some(&ONE_CUDA));
-    let Launch::Process(launch) = &engine.launch;
+    let Launch::Process(launch) = &engine.launch else {
+        panic!("built engines are processes")
+    };
     assert_eq!(launch.env["LLAMA_API_KEY"].as_str(), "{secret.KEY}");
 }
 

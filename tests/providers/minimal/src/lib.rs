@@ -103,6 +103,7 @@ impl EngineProvisioner for Fixture {
                 args,
                 env: environment(&pool.provisioning.env),
                 usual_port: 8080,
+                ..ProcessLaunch::default()
             }),
             files: Vec::new(),
             probes: Probes {
@@ -116,11 +117,13 @@ impl EngineProvisioner for Fixture {
                     pointer: "/build_info".to_owned(),
                 }),
                 metrics: Some("/metrics".to_owned()),
+                metrics_port: None,
             },
             stop: Stop {
                 drain: Some(DrainProbe {
                     path: "/metrics".to_owned(),
                     gauge: "fixture_requests_processing".to_owned(),
+                    ..DrainProbe::default()
                 }),
                 second_term_ends_at_once: false,
             },
@@ -308,6 +311,7 @@ fn model(pool: &Pool) -> StageModel {
         cache_dir: source.cache_dir,
         quant: pool.quant.clone(),
         formats: vec!["gguf".to_owned()],
+        ..StageModel::default()
     }
 }
 

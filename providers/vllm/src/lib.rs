@@ -1,0 +1,38 @@
+//! vLLM: throughput-oriented serving of Hugging Face models.
+
+use engine_provider_api::{
+    EngineProvisioner, Mode, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine,
+    ProviderError, ProviderInfo, export_provider,
+};
+
+#[derive(Default)]
+struct Vllm;
+
+impl EngineProvisioner for Vllm {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo {
+            requires: Vec::new(),
+            name: "vllm".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            modes: vec![Mode::Container],
+            tools: Vec::new(),
+            options_schema: serde_json::Value::Null,
+            default_pool: Pool::new("default", "vllm"),
+            homepage: None,
+        }
+    }
+
+    fn plan(&self, _: &PlanRequest) -> Result<Plan, ProviderError> {
+        Err(ProviderError::unavailable("not yet"))
+    }
+
+    fn prepare(&self, _: &PrepareRequest) -> Result<PreparedEngine, ProviderError> {
+        Err(ProviderError::unavailable("not yet"))
+    }
+}
+
+export_provider!(Vllm, manifest = {
+    name: "vllm",
+    description: "vLLM: throughput-oriented serving of Hugging Face models.",
+    modes: ["container"],
+});
