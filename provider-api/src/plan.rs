@@ -114,6 +114,9 @@ impl Act {
             Self::InstallPackages(_) => vec!["step.install-packages@1.1.0"],
             Self::Build(build) if build.fixed_path => vec!["build.fixed-path@1.1.0"],
             Self::Download(download) if download.program => vec!["download.program@1.1.0"],
+            Self::Observe(observe) if !observe.env.is_empty() => {
+                vec!["observe.environment@1.1.0"]
+            }
             Self::StageModel(model) if model.shape == ModelShape::Directory => {
                 vec!["model.directory@1.1.0"]
             }
@@ -331,6 +334,9 @@ pub struct Observe {
     pub program: Template,
     /// Fixed arguments.
     pub args: Vec<Template>,
+    /// Environment, for example where its libraries lie; part of the key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Template>,
     /// Whether the answer depends on driver and GPUs, so that they belong in the key.
     #[serde(default)]
     pub asks_devices: bool,
@@ -467,6 +473,7 @@ mod tests {
                 "build.attempts@1.0.0",
                 "download.program@1.1.0",
                 "build.fixed-path@1.1.0",
+                "observe.environment@1.1.0",
                 "model.directory@1.1.0",
                 "step.pull-image@1.1.0",
                 "step.extract-image@1.1.0",
