@@ -191,8 +191,8 @@ fn observe(mode: Mode) -> Observe {
     Observe {
         program: program(mode),
         args: vec!["--version".into()],
-        asks_devices: false,
         timeout_ms: 5_000,
+        ..Observe::default()
     }
 }
 
