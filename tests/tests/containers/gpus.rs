@@ -1,0 +1,1 @@
+//! GPUs in containers, on a machine without one.
