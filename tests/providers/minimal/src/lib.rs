@@ -283,6 +283,7 @@ fn download(pool: &Pool) -> Result<Download, ProviderError> {
     Ok(Download {
         urls: vec![needed("url", binary.url)?],
         digest: needed("checksum", binary.checksum)?,
+        program: true,
         ..Download::default()
     })
 }
