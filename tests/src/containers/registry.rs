@@ -141,6 +141,17 @@ impl Registry {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
+    /// How often a blob was fetched to its end.
+    #[must_use]
+    pub fn fetches(&self, digest: &str) -> usize {
+        let path = format!("/blobs/{digest} ");
+        let log = self.log();
+        let lines = log.lines().filter(|line| line.contains("\"GET "));
+        lines
+            .filter(|line| line.contains(&path) && line.contains("\" 200 "))
+            .count()
+    }
+
     /// Pushes an image under a tag and gives its digest.
     ///
     /// # Panics
