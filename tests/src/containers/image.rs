@@ -53,7 +53,10 @@ impl Image {
     #[must_use]
     pub fn of_program(name: &str) -> Self {
         Self {
-            layers: vec![libraries().clone(), program_layer(name)],
+            layers: vec![
+                libraries().clone(),
+                program_layer(name, &format!("bin/{name}")),
+            ],
             architecture: this_architecture().to_owned(),
             config: json!({
                 "Env": ["PATH=/usr/bin:/bin"],
@@ -100,6 +103,13 @@ impl Image {
     pub fn file(mut self, file: &ImageFile<'_>) -> Self {
         self.layers
             .push(layer(&mut |archive| append(archive, file)));
+        self
+    }
+
+    /// Adds one of the fake programs under a path of one's own.
+    #[must_use]
+    pub fn program(mut self, name: &str, path: &str) -> Self {
+        self.layers.push(program_layer(name, path));
         self
     }
 
@@ -230,12 +240,12 @@ fn libraries() -> &'static Layer {
     })
 }
 
-fn program_layer(name: &str) -> Layer {
+fn program_layer(name: &str, path_inside: &str) -> Layer {
     let path = Built::debug().directory.join(name);
     let content = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     layer(&mut |archive| {
         let file = ImageFile {
-            path: &format!("bin/{name}"),
+            path: path_inside,
             content: &content,
             mode: 0o755,
         };

@@ -1,6 +1,8 @@
 //! What somebody waits for, against something run beside it. The table is in docs/measurements.md;
 //! what needs a real engine is measured by the target `llamacpp`.
 
+mod containers;
+
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 use e2e::{Built, Machine, Pairs, Repository, fixture_pool, resident_bytes, timed};
@@ -37,6 +39,15 @@ fn prepared() -> (Machine, Repository, String) {
     let machine = Machine::with(Built::release());
     let repository = Repository::create(machine.root());
     machine.write_pool(&fixture_pool(&repository));
+    let directory = fixture_provider(&machine);
+    let _ = machine
+        .run(&["prepare", "--provider-path", &directory])
+        .code(0);
+    (machine, repository, directory)
+}
+
+/// Puts the fixture provider into a directory of the machine's own and gives its path.
+fn fixture_provider(machine: &Machine) -> String {
     let directory = machine.root().join("providers");
     fs::create_dir(&directory).unwrap();
     let library = "libengine_provider_fixture.so";
@@ -45,11 +56,7 @@ fn prepared() -> (Machine, Repository, String) {
         directory.join(library),
     )
     .unwrap();
-    let directory = directory.to_str().unwrap().to_owned();
-    let _ = machine
-        .run(&["prepare", "--provider-path", &directory])
-        .code(0);
-    (machine, repository, directory)
+    directory.to_str().unwrap().to_owned()
 }
 
 #[test]

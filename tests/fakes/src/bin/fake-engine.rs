@@ -137,9 +137,14 @@ fn main() -> ExitCode {
 
 fn run(engine: Engine) -> ExitCode {
     let engine: &'static Engine = Box::leak(Box::new(engine));
+    let host = engine.faults.text("--host").unwrap_or("127.0.0.1");
     let address = format!(
         "{}:{}",
-        engine.faults.text("--host").unwrap_or("127.0.0.1"),
+        if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
+        },
         engine.faults.text("--port").unwrap_or("0")
     );
     if let Some(path) = engine.faults.text("--foreign-socket") {
@@ -244,7 +249,7 @@ fn respond(engine: &Engine, path: &str) -> (u64, String) {
         "/props" => (200, r#"{"build_info":"b1-fake"}"#.to_owned()),
         "/metrics" => (
             200,
-            ["fake:", "fixture_"]
+            ["fake:", "fixture_", "llamacpp:"]
                 .map(|engine_name| {
                     format!("{engine_name}requests_processing {}\n", in_flight(engine))
                 })
