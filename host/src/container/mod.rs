@@ -2,17 +2,33 @@
 //!
 //! Everything here is driven through their command lines: sockets are off by default, and podman
 //! ignores requests for GPUs made through docker's. This room builds commands and reads answers; it
-//! starts nothing and fetches nothing itself.
+//! starts no container and fetches no layer itself.
 //!
 //! | file | job |
 //! |---|---|
+//! | `reference` | names of images |
+//! | `registries_conf` | mirrors and other rules for registries |
+//! | `credentials` | who we are to a registry |
+//! | `registry` | what a registry says of an image |
+//! | `images` | what is known of images that were pulled |
 //! | `runtime` | which runtime is used, and what its programs see of the environment |
 //! | `run` | the one command that starts an engine, hardened the same way for all of them |
 
+mod credentials;
 mod error;
+pub(crate) mod images;
+pub(crate) mod reference;
+pub(crate) mod registries_conf;
+pub(crate) mod registry;
 mod run;
 mod runtime;
 
+pub use credentials::{Credential, CredentialsError, Found, find as find_credentials};
+pub(crate) use credentials::{basic, registry_key};
 pub use error::ContainerError;
+pub use images::{ImageRecord, Images};
+pub use reference::{Reference, ReferenceError};
+pub use registries_conf::{Endpoint, Registries, RegistriesError};
+pub use registry::{Inquirer, PlaceFailure, Platform, RegistryError, RemoteImage};
 pub use run::{BindMount, Published, Run, run_arguments};
 pub use runtime::{Runtime, choose, environment};
