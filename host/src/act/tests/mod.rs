@@ -6,6 +6,7 @@ mod dag;
 mod download;
 mod observe;
 mod project;
+mod pull_image;
 mod require_tools;
 mod submodules;
 
