@@ -69,7 +69,7 @@ impl Host {
         let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
-        let engine = prepare(&chosen, &facts, artifacts).await?;
+        let engine = prepare(&chosen, &facts, &plan, artifacts).await?;
         Ok(Planned {
             chosen,
             facts,
@@ -180,6 +180,7 @@ fn wants_containers(chosen: &Chosen) -> bool {
 pub(super) async fn prepare(
     chosen: &Chosen,
     facts: &Facts,
+    plan: &Plan,
     artifacts: Artifacts,
 ) -> Result<PreparedEngine, Failure> {
     let asked = PrepareRequest {
@@ -191,7 +192,7 @@ pub(super) async fn prepare(
     };
     let prepared = chosen.session.prepare(&asked).await;
     let engine = prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-    vet::prepared(&engine, &chosen.wanted.pool)
+    vet::prepared(&engine, plan, &chosen.wanted.pool)
         .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
     Ok(engine)
 }
