@@ -111,7 +111,9 @@ mod tests {
         symlink(&program, inside.join("a")).unwrap();
         symlink("a", inside.join("b")).unwrap();
         symlink(&other, inside.join("c")).unwrap();
-        let check = |name: &str| check_link_but(&inside, &inside.join(name), &[program.clone()]);
+        let check = |name: &str| {
+            check_link_but(&inside, &inside.join(name), std::slice::from_ref(&program))
+        };
         check("a").unwrap();
         check("b").unwrap();
         check("c").unwrap_err();
