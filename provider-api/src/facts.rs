@@ -256,6 +256,12 @@ pub struct ContainerRuntime {
     /// Hard limit of locked memory that it can give, in bytes; absent: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memlock_limit_bytes: Option<u64>,
+    /// Limits it gives every container by default, as for its `--ulimit`; a single one on the command
+    /// line replaces them all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub default_ulimits: Vec<String>,
+    /// Whether SELinux confines its containers.
+    pub selinux: bool,
     /// Where it keeps images; two runtimes with the same value share them.
     pub storage: String,
     /// Why it cannot be used, one line; absent: it can.

@@ -114,6 +114,9 @@ impl Act {
             Self::InstallPackages(_) => vec!["step.install-packages@1.1.0"],
             Self::Build(build) if build.fixed_path => vec!["build.fixed-path@1.1.0"],
             Self::Download(download) if download.program => vec!["download.program@1.1.0"],
+            Self::Observe(observe) if !observe.env.is_empty() => {
+                vec!["observe.environment@1.1.0"]
+            }
             Self::StageModel(model) if model.shape == ModelShape::Directory => {
                 vec!["model.directory@1.1.0"]
             }
@@ -331,6 +334,9 @@ pub struct Observe {
     pub program: Template,
     /// Fixed arguments.
     pub args: Vec<Template>,
+    /// Environment, for example where its libraries lie; part of the key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Template>,
     /// Whether the answer depends on driver and GPUs, so that they belong in the key.
     #[serde(default)]
     pub asks_devices: bool,
@@ -437,4 +443,61 @@ pub struct InstallPackages {
     /// Words for the events of this step.
     #[serde(default)]
     pub narration: Narration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Document as _;
+
+    fn announced(mut plan: Plan) -> Vec<String> {
+        plan.announce();
+        plan.requires
+    }
+
+    fn step(act: Act) -> Step {
+        Step {
+            id: "x".to_owned(),
+            after: Vec::new(),
+            act,
+        }
+    }
+
+    #[test]
+    fn every_step_of_contract_1_1_is_announced_with_the_version_that_brought_it() {
+        let text = include_str!("../tests/documents/1.1/Plan.json");
+        let plan = Plan::read(text).unwrap();
+        assert_eq!(
+            announced(plan),
+            [
+                "build.attempts@1.0.0",
+                "download.program@1.1.0",
+                "build.fixed-path@1.1.0",
+                "observe.environment@1.1.0",
+                "model.directory@1.1.0",
+                "step.pull-image@1.1.0",
+                "step.extract-image@1.1.0",
+                "step.install-packages@1.1.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn steps_that_contract_1_0_had_are_not_announced() {
+        let text = include_str!("../tests/documents/1.0/Plan.least.json");
+        assert!(announced(Plan::read(text).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn what_a_provider_announced_itself_is_not_said_twice() {
+        let pull = || step(Act::PullImage(PullImage::default()));
+        for own in ["step.pull-image", "step.pull-image@1.1.0"] {
+            let plan = Plan {
+                requires: vec![own.to_owned()],
+                steps: vec![pull(), pull()],
+                ..Plan::default()
+            };
+            assert_eq!(announced(plan), [own]);
+        }
+    }
 }

@@ -318,3 +318,47 @@ pub struct GpuEvidence {
     #[serde(default)]
     pub driver_memory: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Document as _;
+
+    fn announced(text: &str) -> Vec<String> {
+        let mut engine = PreparedEngine::read(text).unwrap();
+        engine.requires.clear();
+        engine.announce();
+        // Whoever writes it can read it.
+        PreparedEngine::read(&engine.write()).unwrap();
+        engine.requires
+    }
+
+    #[test]
+    fn every_launch_of_contract_1_1_is_announced_with_the_version_that_brought_it() {
+        let evidence = "gpu-evidence.driver@1.1.0";
+        for (text, launch) in [
+            (
+                include_str!("../tests/documents/1.1/PreparedEngine.json"),
+                "launch.container@1.1.0",
+            ),
+            (
+                include_str!("../tests/documents/1.1/PreparedEngine.process.json"),
+                "launch.ports@1.1.0",
+            ),
+            (
+                include_str!("../tests/documents/1.1/PreparedEngine.external.json"),
+                "launch.external@1.1.0",
+            ),
+        ] {
+            assert_eq!(announced(text), [launch, evidence]);
+        }
+    }
+
+    #[test]
+    fn a_launch_that_contract_1_0_had_is_not_announced() {
+        let all = include_str!("../tests/documents/1.0/PreparedEngine.json");
+        let least = include_str!("../tests/documents/1.0/PreparedEngine.least.json");
+        assert!(announced(all).is_empty());
+        assert!(announced(least).is_empty());
+    }
+}

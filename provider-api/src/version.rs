@@ -63,6 +63,11 @@ pub const FEATURES: &[Feature] = &[
         meaning: "a download holds programs, which policy must allow",
     },
     Feature {
+        id: "observe.environment",
+        since: "1.1.0",
+        meaning: "an observed program is given variables, for example where its libraries lie",
+    },
+    Feature {
         id: "model.directory",
         since: "1.1.0",
         meaning: "a model is a directory",

@@ -1,14 +1,14 @@
 //! The promise of the contract: within a major version, what was once written can always be read.
 //!
 //! `documents/1.0/` holds every document as contract 1.0 wrote it: `NAME.json` with all its fields,
-//! `NAME.least.json` with only those that had to be there. These files are never edited. A new minor
-//! version adds a directory beside them.
+//! `NAME.least.json` with only those that had to be there, `NAME.WORD.json` where one document cannot
+//! show all its kinds. These files are never edited. A new minor version adds a directory beside them.
 
 use std::{fs, path::PathBuf};
 
 use engine_provider_api::{
-    Artifact, Document, Facts, Manifest, Mode, Plan, PlanRequest, Pool, PrepareRequest,
-    PreparedEngine, ProviderError, ProviderInfo, schemas,
+    Artifact, CONTRACT_VERSION, Document, Facts, Manifest, Mode, Plan, PlanRequest, Pool,
+    PrepareRequest, PreparedEngine, ProviderError, ProviderInfo, schemas,
 };
 use serde_json::{Map, Value, json};
 
@@ -36,16 +36,39 @@ const DOCUMENTS: [(&str, Rewrite); 10] = [
     (ProviderError::NAME, rewrite::<ProviderError>),
 ];
 
+fn directory(minor: &str) -> PathBuf {
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/documents");
+    tests.join(minor)
+}
+
 fn recorded(minor: &str, name: &str, kind: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/documents")
-        .join(minor)
-        .join(format!("{name}{kind}.json"));
+    let path = directory(minor).join(format!("{name}{kind}.json"));
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Minor versions there are records of.
-const MINORS: [&str; 1] = ["1.0"];
+/// Kinds of records of a document beside `least`: none, `.external` and their like.
+fn kinds(minor: &str, name: &str) -> Vec<String> {
+    let files = fs::read_dir(directory(minor)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let kind = |file: String| {
+        let kind = file.strip_prefix(name)?.strip_suffix(".json")?;
+        (kind.is_empty() || kind.starts_with('.')).then(|| kind.to_owned())
+    };
+    let mut kinds: Vec<String> = names.filter_map(kind).collect();
+    kinds.retain(|kind| kind != ".least");
+    kinds.sort();
+    kinds
+}
+
+/// Minor versions there are records of, oldest first.
+const MINORS: [&str; 2] = ["1.0", "1.1"];
+/// The minor version that this crate writes.
+const LATEST: &str = MINORS[MINORS.len() - 1];
+
+#[test]
+fn the_version_that_is_spoken_is_recorded() {
+    assert!(CONTRACT_VERSION.starts_with(&format!("{LATEST}.")));
+}
 
 #[test]
 fn every_document_of_the_contract_is_recorded_here() {
@@ -58,11 +81,17 @@ fn every_document_of_the_contract_is_recorded_here() {
 fn every_recorded_document_loads_and_nothing_of_it_is_lost() {
     for minor in MINORS {
         for (name, rewrite) in DOCUMENTS {
-            let text = recorded(minor, name, "");
-            let written = rewrite(&text).unwrap_or_else(|error| panic!("{minor} {name}: {error}"));
-            let before: Value = serde_json::from_str(&text).unwrap();
-            let lost = lost(&before, &written, name);
-            assert!(lost.is_empty(), "{minor}: ignored or changed: {lost:?}");
+            for kind in kinds(minor, name) {
+                let text = recorded(minor, name, &kind);
+                let written =
+                    rewrite(&text).unwrap_or_else(|error| panic!("{minor} {name}{kind}: {error}"));
+                let before: Value = serde_json::from_str(&text).unwrap();
+                let lost = lost(&before, &written, name);
+                assert!(
+                    lost.is_empty(),
+                    "{minor}{kind}: ignored or changed: {lost:?}"
+                );
+            }
         }
     }
 }
@@ -80,7 +109,7 @@ fn a_document_with_only_what_its_version_demanded_loads() {
 #[test]
 fn fields_of_later_versions_are_ignored_wherever_they_stand() {
     for (name, rewrite) in DOCUMENTS {
-        let plain: Value = serde_json::from_str(&recorded("1.0", name, "")).unwrap();
+        let plain: Value = serde_json::from_str(&recorded(LATEST, name, "")).unwrap();
         let mut grown = plain.clone();
         let places = grow(&mut grown, "");
         assert!(places > 0, "{name}");
@@ -93,13 +122,13 @@ fn fields_of_later_versions_are_ignored_wherever_they_stand() {
 #[test]
 fn an_unknown_requirement_is_refused_in_one_line_that_names_its_version() {
     for (name, rewrite) in DOCUMENTS {
-        let mut document: Value = serde_json::from_str(&recorded("1.0", name, ".least")).unwrap();
+        let mut document: Value = serde_json::from_str(&recorded(LATEST, name, ".least")).unwrap();
         document["requires"] = json!(["build.attempts", "teleport@1.9.0"]);
         let refusal = rewrite(&document.to_string()).unwrap_err();
         assert_eq!(
             refusal,
             format!(
-                "{name} requires feature `teleport`, which contract 1.0.0 does not have; it came \
+                "{name} requires feature `teleport`, which contract {CONTRACT_VERSION} does not have; it came \
                  with contract 1.9.0: use a host that speaks it: "
             )
         );
@@ -166,12 +195,13 @@ fn lost(before: &Value, after: &Value, path: &str) -> Vec<String> {
 }
 
 /// Fields that hold free names, where one more would be content.
-const MAPS: [&str; 9] = [
+const MAPS: [&str; 10] = [
     "tools",
     "packages",
     "options",
     "options_schema",
     "env",
+    "inputs",
     "labels",
     "artifacts",
     "build_record",

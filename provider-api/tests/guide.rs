@@ -10,7 +10,9 @@ fn read(path: &str) -> String {
 #[test]
 fn every_piece_of_rust_in_the_guide_stands_in_the_sample_provider() {
     let guide = read("docs/providers.md");
-    let sample = read("tests/providers/minimal/src/lib.rs");
+    let sample: String = ["lib", "source", "launch"]
+        .map(|file| read(&format!("tests/providers/minimal/src/{file}.rs")))
+        .concat();
     let pieces: Vec<&str> = guide
         .split("\n```")
         .filter_map(|block| block.strip_prefix("rust\n"))
@@ -27,7 +29,7 @@ fn the_guide_names_every_document_and_every_kind_of_step() {
     for (name, _) in engine_provider_api::schemas() {
         assert!(guide.contains(&format!("`{name}`")), "{name}");
     }
-    let plan = read("provider-api/tests/documents/1.0/Plan.json");
+    let plan = read("provider-api/tests/documents/1.1/Plan.json");
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
     for step in plan["steps"].as_array().unwrap() {
         let kind = step["kind"].as_str().unwrap();

@@ -271,6 +271,7 @@ fn step_templates(step: &Step) -> Vec<&Template> {
             .collect(),
         Act::Observe(observe) => std::iter::once(&observe.program)
             .chain(&observe.args)
+            .chain(observe.env.values())
             .collect(),
         _ => Vec::new(),
     }

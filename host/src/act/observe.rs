@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `program` | digest of the result it lies in, and the path inside |
 //! | `argument` | each of them |
+//! | `environment` | what the plan sets, where it sets any |
 //! | `driver`, `gpus` | where it asks about devices |
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -36,6 +37,9 @@ fn ingredients(context: &Context, act: &Observe, inputs: &Artifacts) -> Option<I
     let mut all = Ingredients::new()
         .with("program", format!("{digest}{inside}"))
         .with("argument", &act.args);
+    if !act.env.is_empty() {
+        all.add("environment", &act.env);
+    }
     if act.asks_devices {
         let gpus = &context.facts.gpus;
         let names: Vec<&str> = gpus.devices.iter().map(|gpu| gpu.uuid.as_str()).collect();
@@ -107,7 +111,14 @@ pub(super) async fn run(
         .iter()
         .map(|template| values.fill(template))
         .collect::<Result<Vec<_>, _>>()?;
-    let home = scratch.to_string_lossy().into_owned();
+    let mut env = BTreeMap::from([
+        ("PATH".to_owned(), command::PATH.to_owned()),
+        ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
+        ("HOME".to_owned(), scratch.to_string_lossy().into_owned()),
+    ]);
+    for (name, template) in &act.env {
+        env.insert(name.clone(), values.fill(template)?);
+    }
     let answer = context
         .store
         .temporary("answer")
@@ -120,11 +131,7 @@ pub(super) async fn run(
     let spec = Spec {
         program,
         args,
-        env: BTreeMap::from([
-            ("PATH".to_owned(), command::PATH.to_owned()),
-            ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
-            ("HOME".to_owned(), home),
-        ]),
+        env,
         directory: scratch,
         identity: context.run_as(),
         network: Network::None,

@@ -7,12 +7,24 @@
 //! | file | job |
 //! |---|---|
 //! | `runtime` | which runtime is used, and what its programs see of the environment |
+//! | `assemble` | from a launch as its provider wrote it to a container |
 //! | `run` | the one command that starts an engine, hardened the same way for all of them |
+//! | `check` | what may stand in it |
+//! | `gpus` | from GPUs by their driver's ids to what a runtime is told |
+//! | `exit` | why a container ended, and how it is removed |
 
+mod assemble;
+mod check;
 mod error;
+mod exit;
+mod gpus;
 mod run;
 mod runtime;
 
+pub use assemble::{Surroundings, assemble, inside};
+pub use check::is_the_runtimes;
 pub use error::ContainerError;
-pub use run::{BindMount, Published, Run, run_arguments};
-pub use runtime::{Runtime, choose, environment};
+pub use exit::{ExitReason, exit_reason, farewell};
+pub use gpus::{device_name, gpu_arguments, gpu_fixes};
+pub use run::{BindMount, Published, Run, run_arguments, run_warnings, shown_arguments};
+pub use runtime::{Runtime, choose, environment, fixes};

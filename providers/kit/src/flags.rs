@@ -26,6 +26,24 @@ pub struct Refusal {
     pub instead: &'static str,
 }
 
+impl Refusal {
+    /// A flag or variable that belongs to the provider.
+    #[must_use]
+    pub const fn managed(name: &'static str, instead: &'static str) -> Self {
+        Self::new(name, "is set by the provider", instead)
+    }
+
+    /// A flag or variable that is refused for a reason of its own.
+    #[must_use]
+    pub const fn new(name: &'static str, reason: &'static str, instead: &'static str) -> Self {
+        Self {
+            name,
+            reason,
+            instead,
+        }
+    }
+}
+
 impl Flag {
     /// A flag that the provider itself sets.
     pub fn own<T: Into<String>>(name: &str, values: impl IntoIterator<Item = T>) -> Self {

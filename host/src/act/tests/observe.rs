@@ -34,6 +34,21 @@ async fn what_a_program_prints_is_remembered_by_its_digest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn variables_of_the_plan_reach_the_program_and_belong_to_the_key() {
+    let bench = bench(&["sh"]);
+    for word in ["one", "two"] {
+        let mut plan = build_and_look("echo $WORD");
+        let Act::Observe(act) = &mut plan.steps[1].act else {
+            unreachable!()
+        };
+        act.env.insert("WORD".to_owned(), word.into());
+        let artifacts = run_all(&bench.context, &plan).await.unwrap();
+        let said = artifacts["look"].output.clone().unwrap().stdout;
+        assert_eq!(said, format!("{word}\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_hangs_is_ended_at_its_limit() {
     let bench = bench(&["sh"]);
     let mut plan = build_and_look("sleep 600");

@@ -1,0 +1,124 @@
+//! From a launch as its provider wrote it to a container with everything filled in.
+//!
+//! The plan shows and the engine room starts what this makes, so that both are the same.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+
+use engine_provider_api::{Container, ContainerLaunch, Mount, Template, TemplateError};
+
+use super::{BindMount, Published, Run};
+
+/// What a launch alone does not say about its container.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Name of the container.
+    pub name: String,
+    /// Image by digest.
+    pub image: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// File that the runtime writes the container's id to.
+    pub id_file: Option<PathBuf>,
+    /// Address here of the port that answers requests.
+    pub address: Option<SocketAddr>,
+    /// Addresses here of the ports beside it, by name.
+    pub more_addresses: BTreeMap<String, SocketAddr>,
+    /// GPUs by driver id; empty: none.
+    pub gpus: Vec<String>,
+}
+
+/// Makes a container of a launch. `settings`: those of the pool; `fill`: fills in a template, with
+/// [`inside`] for what the launch itself decides.
+///
+/// A variable with a secret in it becomes a name in [`Run::secret_env`], its value is not filled in:
+/// it belongs into the environment of the runtime's program.
+pub fn assemble<E: From<TemplateError>>(
+    launch: &ContainerLaunch,
+    settings: Option<&Container>,
+    surroundings: Surroundings,
+    mut fill: impl FnMut(&Template) -> Result<String, E>,
+) -> Result<Run, E> {
+    let (mut env, mut secret_env) = (BTreeMap::new(), std::collections::BTreeSet::new());
+    for (name, value) in &launch.env {
+        if has_secret(value)? {
+            secret_env.insert(name.clone());
+        } else {
+            env.insert(name.clone(), fill(value)?);
+        }
+    }
+    let mounts = launch.mounts.iter().map(|mount| {
+        Ok(BindMount {
+            source: PathBuf::from(fill(&mount.source)?),
+            target: mount.target.clone(),
+            writable: is_writable(mount),
+        })
+    });
+    let mounts = mounts.collect::<Result<Vec<_>, E>>()?;
+    let args = launch
+        .args
+        .iter()
+        .map(&mut fill)
+        .collect::<Result<_, E>>()?;
+    Ok(Run {
+        entrypoint: launch.entrypoint.clone(),
+        args,
+        env,
+        secret_env,
+        mounts,
+        publish: published(launch, &surroundings),
+        user: launch.user.clone(),
+        shm_bytes: settings
+            .and_then(|it| it.shm_bytes)
+            .unwrap_or(launch.shm_bytes),
+        unlimited_memlock: launch.unlimited_memlock,
+        read_only_root: launch.read_only_root,
+        tmpfs: launch.tmpfs.clone(),
+        cpus: settings.and_then(|it| it.cpus.clone()),
+        numa_nodes: settings.and_then(|it| it.numa_nodes.clone()),
+        name: surroundings.name,
+        image: surroundings.image,
+        labels: surroundings.labels,
+        id_file: surroundings.id_file,
+        gpus: surroundings.gpus,
+    })
+}
+
+/// What `{address.host}`, `{address.port}` and `{port.NAME}` are inside a container; `None`: another
+/// placeholder.
+#[must_use]
+pub fn inside(launch: &ContainerLaunch, name: &str) -> Option<String> {
+    match name {
+        // What is published reaches the container from outside its own loopback.
+        "address.host" => Some("0.0.0.0".to_owned()),
+        "address.port" => Some(launch.port.to_string()),
+        _ => {
+            let name = name.strip_prefix("port.")?;
+            let port = launch.more_ports.iter().find(|port| port.name == name)?;
+            Some(port.usual_port.to_string())
+        }
+    }
+}
+
+/// Only a cache can be written.
+fn is_writable(mount: &Mount) -> bool {
+    mount.source.as_str().starts_with("{cache.")
+}
+
+fn has_secret(value: &Template) -> Result<bool, TemplateError> {
+    let names = value.placeholders()?;
+    Ok(names.iter().any(|name| name.starts_with("secret.")))
+}
+
+fn published(launch: &ContainerLaunch, surroundings: &Surroundings) -> Vec<Published> {
+    let first = surroundings.address.map(|address| Published {
+        address,
+        inside: launch.port,
+    });
+    let more = launch.more_ports.iter().filter_map(|port| {
+        Some(Published {
+            address: *surroundings.more_addresses.get(&port.name)?,
+            inside: port.usual_port,
+        })
+    });
+    first.into_iter().chain(more).collect()
+}
