@@ -215,7 +215,7 @@ async fn resolve_if_possible(
     }
 }
 
-fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
+pub(super) fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
     expected
         .iter()
         .map(|(step, expected)| (step.clone(), expected.artifact.clone()))
