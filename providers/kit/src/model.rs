@@ -11,6 +11,20 @@ pub fn public_name(reference: &str) -> String {
     if stem.is_empty() { "model" } else { stem }.to_owned()
 }
 
+/// Where a model lies inside a container: engines show the last part of the path.
+#[must_use]
+pub fn inside(id: &str) -> String {
+    let plain = |letter: char| match letter {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => letter,
+        _ => '-',
+    };
+    let name: String = id.chars().map(plain).collect();
+    match name.trim_matches('.') {
+        "" => "/models/model".to_owned(),
+        name => format!("/models/{name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +41,12 @@ mod tests {
         ] {
             assert_eq!(public_name(reference), name, "{reference}");
         }
+    }
+
+    #[test]
+    fn a_name_cannot_leave_the_directory_of_models() {
+        assert_eq!(inside("Qwen/Qwen2.5 x"), "/models/Qwen-Qwen2.5-x");
+        assert_eq!(inside("../etc"), "/models/-etc");
+        assert_eq!(inside(".."), "/models/model");
     }
 }
