@@ -105,8 +105,8 @@ fn every_broken_or_foreign_file_is_listed_with_one_line_that_says_why() {
         ),
         (
             "contract",
-            patched(br#""contract":"1.0.0""#, br#""contract":"9.0.0""#),
-            "contract `9.0.0` cannot be served by a host that speaks 1.0.0",
+            patched(br#""contract":"1.1.0""#, br#""contract":"9.0.0""#),
+            "contract `9.0.0` cannot be served by a host that speaks 1.1.0",
         ),
         (
             "name",
@@ -268,8 +268,8 @@ fn the_listing_reads_well() {
         .replace(directory.path().to_str().unwrap(), "DIR");
     let text: Vec<&str> = text.lines().map(str::trim_end).collect();
     insta::assert_snapshot!(text.join("\n"), @r"
-    NAME     VERSION  MODES           FOUND            PATH
-    fixture  0.1.0    source, binary  --provider-path  DIR/libengine_provider_fixture.so
+    NAME     VERSION  MODES                                         FOUND            PATH
+    fixture  0.1.0    source, container, package, binary, external  --provider-path  DIR/libengine_provider_fixture.so
 
     Not used:
       DIR/libengine_provider_fixture_again.so
@@ -294,8 +294,8 @@ fn the_inspection_reads_well() {
            name  fixture
         version  0.1.0
           about  Builds and runs fixture-server.
-          modes  source, binary
-       contract  1.0.0
+          modes  source, container, package, binary, external
+       contract  1.1.0
            path  PATH
           found  named by path
          sha256  DIGEST

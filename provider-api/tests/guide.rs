@@ -10,7 +10,9 @@ fn read(path: &str) -> String {
 #[test]
 fn every_piece_of_rust_in_the_guide_stands_in_the_sample_provider() {
     let guide = read("docs/providers.md");
-    let sample = read("tests/providers/minimal/src/lib.rs");
+    let sample: String = ["lib", "source", "launch"]
+        .map(|file| read(&format!("tests/providers/minimal/src/{file}.rs")))
+        .concat();
     let pieces: Vec<&str> = guide
         .split("\n```")
         .filter_map(|block| block.strip_prefix("rust\n"))

@@ -4,6 +4,7 @@
 //! its insides.
 
 mod chaos;
+mod containers;
 mod fixture;
 mod machine;
 mod measure;
@@ -19,6 +20,10 @@ use std::{
 };
 
 pub use chaos::kill_rounds;
+pub use containers::{
+    CREDENTIALS, ContainerKind, Containers, DockerDaemon, IMAGE_REVISION, IMAGE_VERSION, Image,
+    ImageFile, PushedIndex, Registry, basic, this_architecture,
+};
 pub use fixture::{Repository, fixture_pool};
 pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
 pub use measure::{Pairs, median, timed};

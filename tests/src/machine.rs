@@ -1,6 +1,7 @@
 //! A machine of one's own: an empty `HOST_HOME`, a working directory, the built program.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Read,
     os::unix::fs::PermissionsExt,
@@ -80,6 +81,7 @@ pub struct Machine {
     directory: PathBuf,
     built: &'static Built,
     networked: bool,
+    lent: BTreeMap<String, String>,
     /// Removes the directory at the end; `None`: it is kept for other tests of the process.
     _removed: Option<TempDir>,
 }
@@ -179,6 +181,7 @@ impl Machine {
             directory,
             built,
             networked: false,
+            lent: BTreeMap::new(),
             _removed: removed,
         }
     }
@@ -221,6 +224,11 @@ impl Machine {
         self.write("pools.yaml", &text);
     }
 
+    /// Gives every later run of the program a variable.
+    pub fn lend(&mut self, name: &str, value: &str) {
+        self.lent.insert(name.to_owned(), value.to_owned());
+    }
+
     /// What is in the store.
     #[must_use]
     pub fn store(&self) -> Store {
@@ -252,6 +260,7 @@ impl Machine {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", &self.directory)
             .env("HOST_HOME", self.home())
+            .envs(&self.lent)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -8,7 +8,10 @@ use std::{
 use engine_provider_api::{Act, BuildStep, Plan, Step, Template};
 use regex::Regex;
 
-use super::{ActError, fill::templates};
+use super::{
+    ActError,
+    fill::{step_of, templates},
+};
 
 /// Words that are no step names because placeholders begin with them.
 const RESERVED: [&str; 7] = [
@@ -48,6 +51,7 @@ pub fn check(plan: &Plan) -> Result<Order, ActError> {
     let mut needs = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         check_step(step)?;
+        check_programs(plan, step)?;
         needs.push(needs_of(plan, step, &numbers)?);
     }
     let order = sort(plan, &needs)?;
@@ -81,6 +85,35 @@ fn check_step(step: &Step) -> Result<(), ActError> {
             Err(bad(format!("`{}` names no URL", step.id)))
         }
         _ => Ok(()),
+    }
+}
+
+/// What was downloaded as mere data is not run.
+fn check_programs(plan: &Plan, step: &Step) -> Result<(), ActError> {
+    let is_data = |name: &str| {
+        plan.steps.iter().any(|other| {
+            other.id == name && matches!(&other.act, Act::Download(act) if !act.program)
+        })
+    };
+    let programs: Vec<&Template> = match &step.act {
+        Act::Observe(observe) => vec![&observe.program],
+        Act::Build(build) => build
+            .attempts
+            .iter()
+            .flat_map(|attempt| &attempt.commands)
+            .map(|command| &command.program)
+            .collect(),
+        _ => Vec::new(),
+    };
+    let placeholders = programs
+        .into_iter()
+        .flat_map(|program| program.placeholders().unwrap_or_default());
+    match placeholders.filter_map(step_of).find(|name| is_data(name)) {
+        None => Ok(()),
+        Some(data) => Err(bad(format!(
+            "`{}` runs what `{data}` downloads, which is not said to be a program",
+            step.id
+        ))),
     }
 }
 
@@ -376,6 +409,11 @@ mod tests {
                 json!([build("a", "x"),
                     {"id": "o", "kind": "observe", "program": "{a.path}/../../bin/sh", "args": []}]),
                 "observes a program that no step made",
+            ),
+            (
+                json!([{"id": "get", "kind": "download", "urls": ["https://h/x"], "digest": ""},
+                    {"id": "o", "kind": "observe", "program": "{get.path}/x", "args": []}]),
+                "`o` runs what `get` downloads, which is not said to be a program",
             ),
         ];
         for (steps, reason) in cases {

@@ -5,20 +5,23 @@
 //! | `digest` | names every byte, wherever it comes from |
 //! | `unpack` | how it is unpacked |
 //! | `name` | of the file, where it is not unpacked |
+//! | `program` | whether anything in it is executable |
 //!
-//! A file that begins like a program is made executable.
+//! Programs need policy's leave, before anything else of the plan is done. What is not a program is
+//! never executable, whatever its archive says.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use engine_provider_api::{Artifact, ArtifactState, Download, Step, Unpack};
+use engine_provider_api::{Artifact, ArtifactState, Download, Step};
 
 use super::{
     ACTOR, ActError, Context, Expected, FLIGHT_LIMIT, MirrorFailure, Outlook, begin, blocking,
     publish,
-    unpack::{self, Refusal},
+    unpack::{self, Programs, Refusal},
 };
 use crate::{
     net::{self, Digest, Fetched, Transfer, Url},
+    policy,
     store::{self, Begin, Entry, Ingredients, Kind, Lock, Patience, StoreError, Work},
 };
 
@@ -50,7 +53,8 @@ impl Request {
         let ingredients = Ingredients::new()
             .with("digest", digest.to_string())
             .with("unpack", act.unpack)
-            .with("name", &name);
+            .with("name", &name)
+            .with("program", act.program);
         Ok(Self {
             urls,
             digest,
@@ -76,13 +80,27 @@ pub(super) fn expected(
         Some(_) => Outlook::Cached,
         None => {
             artifact.state = ArtifactState::Expected;
-            Outlook::Fetch {
-                from: request.urls.iter().map(net::shown).collect(),
-                size_bytes: None,
+            match permit(context, act, &request) {
+                Ok(()) => Outlook::Fetch {
+                    from: request.urls.iter().map(net::shown).collect(),
+                    size_bytes: None,
+                },
+                Err(refusal) => Outlook::Refused {
+                    why: format!("{refusal}: {}", refusal.allow),
+                },
             }
         }
     };
     Ok(Expected { artifact, outlook })
+}
+
+/// Whether policy allows the download, where there are programs in it.
+fn permit(context: &Context, act: &Download, request: &Request) -> Result<(), policy::Refusal> {
+    if !act.program {
+        return Ok(());
+    }
+    let from = net::shown(&request.urls[0]);
+    context.policy.allow_binary_download(&from)
 }
 
 fn artifact(tree: &Path, request: &Request) -> Artifact {
@@ -114,14 +132,11 @@ pub(super) async fn run(
         }
         Begin::Work(work) => work,
     };
-    context
-        .policy
-        .allow_binary_download(&net::shown(&request.urls[0]))
-        .map_err(|refusal| ActError::refused(step, refusal))?;
+    permit(context, act, &request).map_err(|refusal| ActError::refused(step, refusal))?;
     let name = partial_name(&request.digest);
     let _lock = lock_blob(context, step, name, &doing).await?;
     let (url, fetched) = fetch(context, step, act, &request).await?;
-    let entry = keep(step, act.unpack, &request, work, &url, fetched).await?;
+    let entry = keep(step, act, &request, work, &url, fetched).await?;
     Ok(artifact(&entry.path, &request))
 }
 
@@ -215,26 +230,28 @@ async fn fetch(
 
 async fn keep(
     step: &Step,
-    how: Option<Unpack>,
+    act: &Download,
     request: &Request,
     work: Work,
     url: &str,
     fetched: Fetched,
 ) -> Result<Entry, ActError> {
     let tree = work.tree();
-    let name = request.name.clone();
+    let (how, name) = (act.unpack, request.name.clone());
+    let programs = match act.program {
+        true => Programs::Kept,
+        false => Programs::Refused,
+    };
     let kept = blocking(move || match how {
-        Some(Unpack::TarGz) => {
-            unpack::tar_gz(&fetched.path, &tree)?;
-            fs::remove_file(&fetched.path)
-                .map_err(|source| StoreError::io("remove", &fetched.path, source).into())
+        Some(how) => {
+            let unpacked = unpack::archive(how, &fetched.path, &tree, programs);
+            // One that is refused now is refused always: nothing is gained by keeping it.
+            let removed = store::remove_tree(&fetched.path);
+            unpacked.and(removed.map_err(Refusal::from))
         }
-        Some(Unpack::TarZst | Unpack::TarXz | Unpack::Zip) => Err(Refusal::Archive(
-            "archives of this kind cannot be unpacked yet".to_owned(),
-        )),
         None => {
             let target = tree.join(name.expect("what is not unpacked has a name"));
-            place_file(&fetched.path, &target).map_err(Refusal::from)
+            place_file(&fetched.path, &target, programs).map_err(Refusal::from)
         }
     })
     .await;
@@ -242,15 +259,12 @@ async fn keep(
     publish(step, work, serde_json::json!({ "from": url })).await
 }
 
-fn place_file(from: &Path, to: &Path) -> Result<(), StoreError> {
-    use std::io::Read as _;
+fn place_file(from: &Path, to: &Path, programs: Programs) -> Result<(), StoreError> {
     let failed = |source| StoreError::io("move", from, source);
-    let mut start = [0; 4];
-    let count = fs::File::open(from)
-        .and_then(|mut file| file.read(&mut start))
-        .map_err(failed)?;
-    let program = start[..count].starts_with(b"\x7fELF") || start[..count].starts_with(b"#!");
-    let mode = if program { 0o755 } else { 0o644 };
+    let mode = match programs {
+        Programs::Kept => 0o755,
+        Programs::Refused => 0o644,
+    };
     fs::set_permissions(from, fs::Permissions::from_mode(mode)).map_err(failed)?;
     fs::rename(from, to).map_err(failed)
 }

@@ -113,6 +113,11 @@ pub enum Outlook {
     Run,
     /// A file is copied or written into the store.
     Copy,
+    /// Policy does not allow it: carrying out the plan fails here, before anything else is done.
+    Refused {
+        /// What is not allowed and what would allow it, in one line.
+        why: String,
+    },
     /// It cannot be had: carrying out the plan fails here, before anything else is done.
     Unsupported {
         /// Why, in one line.

@@ -35,7 +35,7 @@ impl Host {
         let pool = planned.chosen.wanted.pool.id.clone();
         tell(&planned);
         let told = planned.warnings();
-        refuse_unsupported(&planned).await?;
+        refuse_hopeless(&planned).await?;
         let planned = self.with_tools(planned, request).await?;
         let (plan, _) = resolve::plan(&planned.context, &planned.plan).await?;
         let artifacts = act::run_all(&planned.context, &plan).await?;
@@ -77,10 +77,15 @@ impl Host {
 }
 
 /// Lets a step that cannot succeed fail before anything else is done.
-async fn refuse_unsupported(planned: &Planned) -> Result<(), Failure> {
+async fn refuse_hopeless(planned: &Planned) -> Result<(), Failure> {
     let hopeless = |step: &&Step| {
         let outlook = &planned.expected[&step.id].outlook;
-        matches!(outlook, Outlook::Unsupported { .. })
+        matches!(
+            outlook,
+            Outlook::Unsupported { .. }
+                | Outlook::Refused { .. }
+                | Outlook::Install { allowed: false, .. }
+        )
     };
     for step in planned.plan.steps.iter().filter(hopeless) {
         act::run(&planned.context, step, &Artifacts::new()).await?;

@@ -285,6 +285,7 @@ fn state(outlook: &Outlook) -> &'static str {
         Outlook::Missing { .. } => "missing",
         Outlook::Run => "run",
         Outlook::Copy => "copy",
+        Outlook::Refused { .. } => "refused",
         Outlook::Unsupported { .. } => "unsupported",
     }
 }
@@ -328,6 +329,7 @@ fn detail(step: &Step, expected: &Expected) -> String {
         Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
         Outlook::Run => "after the build".to_owned(),
         Outlook::Copy => "written into the store".to_owned(),
+        Outlook::Refused { why } => return why.clone(),
         // It names the reference itself.
         Outlook::Unsupported { why } => return why.clone(),
     };

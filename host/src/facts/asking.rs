@@ -229,7 +229,7 @@ fn judge(answer: &Answer) -> Said {
 }
 
 /// What a file looks like from outside: another file, or another content, looks different.
-fn looks(path: &Path) -> Option<String> {
+pub(super) fn looks(path: &Path) -> Option<String> {
     let it = fs::metadata(path).ok()?;
     Some(format!(
         "{}:{}:{}:{}.{:09}:{}.{:09}",

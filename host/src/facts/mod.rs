@@ -12,6 +12,8 @@
 //! user cannot reach is not there.
 
 mod asking;
+mod cdi;
+pub mod containers;
 mod cuda;
 mod file;
 mod gpu;

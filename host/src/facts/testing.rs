@@ -66,7 +66,7 @@ impl FakeMachine {
     }
 }
 
-/// Answers by program, as a path of the machine, and remembers what was asked.
+/// Answers by program, as a path of the machine, or by the whole line, and remembers what was asked.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     root: PathBuf,
@@ -92,6 +92,17 @@ impl Script {
         self
     }
 
+    /// Fails with a word on standard error.
+    pub(crate) fn fails(mut self, program: &str, code: i32, stderr: &str) -> Self {
+        let answer = Answer {
+            exited: Exited::Code(code),
+            stdout: String::new(),
+            stderr: stderr.to_owned(),
+        };
+        self.answers.insert(program.to_owned(), answer);
+        self
+    }
+
     /// What was asked since the last time, sorted.
     pub(crate) fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut *self.asked.lock().expect("no test panics here"));
@@ -103,8 +114,13 @@ impl Script {
         let program = question.program.strip_prefix(&self.root).ok()?;
         let program = Path::new("/").join(program).to_string_lossy().into_owned();
         let line = format!("{program} {}", question.args.join(" "));
+        let answer = self
+            .answers
+            .get(&line)
+            .or_else(|| self.answers.get(&program));
+        let answer = answer.cloned();
         self.asked.lock().expect("no test panics here").push(line);
-        self.answers.get(&program).cloned()
+        answer
     }
 }
 

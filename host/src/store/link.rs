@@ -16,7 +16,7 @@ const HOPS: u32 = 40;
 ///
 /// Walks the way the kernel would: the text alone does not tell, because `b/..` is another place
 /// when `b` is a link. Nobody else may change the tree meanwhile.
-pub(super) fn check_link(root: &Path, link: &Path) -> Result<(), StoreError> {
+pub(crate) fn check_link(root: &Path, link: &Path) -> Result<(), StoreError> {
     let read =
         |path: &Path| fs::read_link(path).map_err(|source| StoreError::io("read", path, source));
     let target = read(link)?;

@@ -47,6 +47,7 @@ pub use error::StoreError;
 pub(crate) use error::{ensure_space, free_bytes, human_bytes};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
+pub(crate) use link::check_link;
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
 pub use place::{ensure_reachable, make_place};
 pub(crate) use temporary::{Temporary, hold};

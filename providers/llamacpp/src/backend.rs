@@ -66,6 +66,21 @@ pub(crate) struct Target<'a> {
     pub toolkit: Option<&'a Toolkit>,
 }
 
+impl Backend {
+    /// The back end that the name of a package, image or archive speaks of.
+    pub(crate) fn in_name(name: &str) -> Option<Self> {
+        let words = [
+            ("cuda", Self::Cuda),
+            ("rocm", Self::Hip),
+            ("hip", Self::Hip),
+            ("vulkan", Self::Vulkan),
+        ];
+        let names =
+            |(word, _): &&(&str, Self)| name.split(['-', '_', '.']).any(|part| part == *word);
+        words.iter().find(names).map(|(_, backend)| *backend)
+    }
+}
+
 impl<'a> Target<'a> {
     const CPU: Self = Self {
         backend: Backend::Cpu,
@@ -116,6 +131,62 @@ impl<'a> Target<'a> {
         )];
         warnings.extend(error.causes);
         Ok((Self::CPU, warnings))
+    }
+
+    /// Chooses for a program that was built elsewhere: its name promises a back end, or what is usual
+    /// for the GPUs is expected of it until it is asked.
+    pub(crate) fn found(
+        pool: &Pool,
+        facts: &'a Facts,
+        promised: Option<Backend>,
+    ) -> Result<(Self, Vec<String>), ProviderError> {
+        let gpus = match gpu::choose(pool, &facts.gpus)? {
+            Choice::Gpus(gpus) => gpus,
+            Choice::Processor { warning } => return Ok((Self::CPU, warning.into_iter().collect())),
+        };
+        let serves = candidates(&gpus[0].vendor);
+        let backend = promised.unwrap_or(serves[0]);
+        if serves.contains(&backend) {
+            let target = Self {
+                backend,
+                gpus,
+                ..Self::CPU
+            };
+            return Ok((target, Vec::new()));
+        }
+        let (has, name, needs) = (backend.name(), &gpus[0].name, serves[0].name());
+        Self::without(
+            pool,
+            format!("this llama-server is made for back end {has}, and {name} needs {needs}"),
+            &format!("choose a build for {needs}"),
+        )
+    }
+
+    /// The processor, or a refusal where a GPU is required.
+    pub(crate) fn without(
+        pool: &Pool,
+        misfit: String,
+        advice: &str,
+    ) -> Result<(Self, Vec<String>), ProviderError> {
+        if pool.gpu == GpuPolicy::Require {
+            let error = ProviderError::unavailable(misfit).hint(advice);
+            return Err(gpu::allow_processor(error));
+        }
+        let warning = format!("{misfit}: this pool runs on the processor");
+        Ok((Self::CPU, vec![warning]))
+    }
+
+    /// Takes the back end whose devices the program lists, where it lists enough of them.
+    pub(crate) fn settle(&mut self, listed: impl Fn(Backend) -> usize) {
+        let Some(first) = self.gpus.first() else {
+            return;
+        };
+        let enough = |backend: &&Backend| listed(**backend) >= self.gpus.len();
+        let others = candidates(&first.vendor).iter();
+        let found = std::iter::once(&self.backend).chain(others).find(enough);
+        if let Some(backend) = found {
+            self.backend = *backend;
+        }
     }
 
     fn build_for(
@@ -201,6 +272,9 @@ impl<'a> Target<'a> {
                 self.backend.name(),
                 toolkit.root
             ),
+            (None, None) if !self.gpus.is_empty() => {
+                format!("back end {} for {names}", self.backend.name())
+            }
             (None, None) => "back end cpu; `gpu: require` asks for a GPU".to_owned(),
         }
     }

@@ -1,14 +1,14 @@
-//! What was really built, as the program itself tells it.
+//! What was really built or found, as the program itself tells it.
 
 use engine_provider_api::{ErrorCode, Output, PrepareRequest, ProviderError};
-use engine_provider_kit::{gpu, help::Help};
+use engine_provider_kit::{container, gpu, help::Help};
 
-use crate::{CLONE, DEVICES, Decision, HELP, VERSION, backend::Backend};
+use crate::{CLONE, DEVICES, Decision, HELP, VERSION, backend::Backend, origin::Origin, package};
 
-/// What is known of the program that was built; before the build, what is planned.
+/// What is known of the program; before it is there, what is planned.
 pub(crate) struct Built {
     pub help: Option<Help>,
-    /// `<commit, 12 digits>-<back end>`, once it has been observed.
+    /// What it is called, once that is known.
     pub version: Option<String>,
     /// Whether it sees the GPUs that were chosen; before the build, whether any were.
     pub on_gpu: bool,
@@ -29,7 +29,7 @@ impl Built {
         let Some(devices) = request.output(DEVICES) else {
             return Ok(Self {
                 help,
-                version: None,
+                version: unobserved_version(decision, request),
                 on_gpu: planned,
                 seen: None,
             });
@@ -40,9 +40,16 @@ impl Built {
         if planned && !on_gpu && decision.requires_gpu() {
             return Err(too_few_devices(decision, seen, devices));
         }
-        let version = match request.output(VERSION) {
-            Some(output) => Some(version(decision, request, output, on_gpu)?),
-            None => None,
+        let version = match (&decision.origin, request.output(VERSION)) {
+            (Origin::Source { source, .. }, Some(output)) => {
+                let known = source.short_commit();
+                Some(built_version(decision, request, known, output, on_gpu)?)
+            }
+            (Origin::Binary(binary), Some(output)) => {
+                let text = text(output);
+                Some(binary.version(build_said(&text)))
+            }
+            _ => unobserved_version(decision, request),
         };
         Ok(Self {
             help,
@@ -65,7 +72,7 @@ impl Built {
 }
 
 /// Devices with this prefix in the output of `--list-devices`, one line each: `  CUDA0: NAME (…)`.
-fn listed(output: &Output, prefix: &str) -> usize {
+pub(crate) fn listed(output: &Output, prefix: &str) -> usize {
     let number = |line: &str| {
         let (name, _) = line.trim_start().split_once(':')?;
         name.strip_prefix(prefix)?.parse::<u32>().ok()
@@ -75,7 +82,8 @@ fn listed(output: &Output, prefix: &str) -> usize {
 
 fn too_few(decision: &Decision, seen: usize) -> String {
     format!(
-        "the llama-server that was built for {} sees {seen} of the {} GPUs of pool `{}`",
+        "{} for {} sees {seen} of the {} GPUs of pool `{}`",
+        decision.origin.called(),
         decision.target.backend.name(),
         decision.target.gpus.len(),
         decision.pool.id,
@@ -91,11 +99,29 @@ fn too_few_devices(decision: &Decision, seen: usize, output: &Output) -> Provide
     gpu::allow_processor(error)
 }
 
+/// What packages and images are called does not depend on looking at the program.
+fn unobserved_version(decision: &Decision, request: &PrepareRequest) -> Option<String> {
+    match &decision.origin {
+        Origin::Package(_) => package::version(request.artifact(package::INSTALL)),
+        Origin::Image(_) => Some(container::version(request)),
+        Origin::Source { .. } | Origin::Binary(_) => None,
+    }
+}
+
+/// The build in `version: 7000 (…)` or `version: … (build 7000, …)`.
+fn build_said(text: &str) -> Option<&str> {
+    let rest = text.split_once("version: ")?.1;
+    let rest = rest.split_once("(build ").map_or(rest, |(_, rest)| rest);
+    let number = rest.split([',', ' ', ')', '\n']).next()?;
+    (!number.is_empty()).then_some(number)
+}
+
 /// The version from what was observed. A program that names another commit than the one checked
 /// out is refused: something else was built.
-fn version(
+fn built_version(
     decision: &Decision,
     request: &PrepareRequest,
+    known_commit: Option<&str>,
     output: &Output,
     on_gpu: bool,
 ) -> Result<String, ProviderError> {
@@ -105,9 +131,7 @@ fn version(
     let checked_out = request
         .artifact(CLONE)
         .and_then(|clone| clone.commit.as_deref());
-    let commit = checked_out
-        .or(decision.source.short_commit())
-        .unwrap_or(said);
+    let commit = checked_out.or(known_commit).unwrap_or(said);
     let known = said.len() >= 7 && said.bytes().all(|byte| byte.is_ascii_hexdigit());
     if known && !commit.starts_with(said) {
         let message =

@@ -7,7 +7,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     (
         r"invalid argument: (?P<flag>\S+)",
         "this llama-server has no flag `$flag`",
-        "remove it from `provisioning.flags`; `llama-server --help` lists the flags of this build",
+        "remove it from `provisioning.flags`, or choose a build that has it; `llama-server --help` lists \
+         the flags of this build",
     ),
     (
         r"invalid device: (?P<device>\S+)",

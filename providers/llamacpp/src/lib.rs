@@ -1,8 +1,10 @@
-//! llama.cpp: how `llama-server` is built from source, and how it is run.
+//! llama.cpp: how `llama-server` is built or obtained, and how it is run.
 //!
 //! | module | decides |
 //! |---|---|
+//! | [`origin`] | how it comes onto the machine, and what that means for its program and version |
 //! | [`source`] | which commit, and where it can be had |
+//! | [`image`], [`package`], [`binary`] | what is pulled, installed, downloaded |
 //! | [`backend`] | CUDA, HIP, Vulkan or the processor, on which GPUs |
 //! | [`cmake`] | the commands that build it, and what to try when they fail |
 //! | [`flags`] | what an operator may pass, under which name |
@@ -12,29 +14,33 @@
 //! | [`diagnoses`] | what its last words mean |
 
 mod backend;
+mod binary;
 mod built;
 mod cmake;
 mod diagnoses;
 mod flags;
+mod image;
 mod options;
+mod origin;
 mod own;
+mod package;
 mod run;
 mod source;
 
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    Act, EngineProvisioner, ErrorCode, Facts, GpuPolicy, Mode, ModelSource, Observe, Plan,
-    PlanRequest, Pool, PrepareRequest, PreparedEngine, ProviderError, ProviderInfo, Provisioning,
-    StageModel, Step, Template, export_provider,
+    Act, EngineProvisioner, Facts, GpuPolicy, Mode, ModelSource, Plan, PlanRequest, Pool,
+    PrepareRequest, PreparedEngine, ProviderError, ProviderInfo, Provisioning, StageModel, Step,
+    Template, export_provider,
 };
-use engine_provider_kit::{flags::Flag, tools};
+use engine_provider_kit::{container, external, flags::Flag, tools};
 
 use crate::{
-    backend::Target,
-    cmake::{Given, Recipe},
+    backend::{Backend, Target},
+    cmake::Recipe,
     options::Options,
-    source::Source,
+    origin::Origin,
 };
 
 /// The provider.
@@ -43,8 +49,8 @@ pub struct LlamaCpp;
 
 export_provider!(LlamaCpp, manifest = {
     name: "llamacpp",
-    description: "llama.cpp's llama-server, built from source for this machine.",
-    modes: ["source"],
+    description: "llama.cpp's llama-server: built from source for this machine, or obtained.",
+    modes: ["source", "container", "package", "binary", "external"],
 });
 
 const PREFLIGHT: &str = "preflight-tools";
@@ -63,7 +69,13 @@ impl EngineProvisioner for LlamaCpp {
             requires: Vec::new(),
             name: "llamacpp".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            modes: vec![Mode::Source],
+            modes: vec![
+                Mode::Source,
+                Mode::Container,
+                Mode::Package,
+                Mode::Binary,
+                Mode::External,
+            ],
             tools: needed.into_iter().chain(helpful).collect(),
             options_schema: options::schema(),
             default_pool: default_pool(),
@@ -72,25 +84,20 @@ impl EngineProvisioner for LlamaCpp {
     }
 
     fn plan(&self, request: &PlanRequest) -> Result<Plan, ProviderError> {
+        if request.mode == Mode::External {
+            return external::plan(&request.pool);
+        }
         let decision = Decision::take(&request.pool, &request.facts, request.mode)?;
-        let recipe = decision.recipe();
-        let build = recipe.build();
-        let requires = match build.attempts.len() {
-            1 => Vec::new(),
-            _ => vec!["build.attempts".to_owned()],
-        };
-        let checkout = decision.source.checkout(&request.facts);
-        let steps = vec![
-            step(PREFLIGHT, Act::RequireTools(recipe.tools())),
-            after(PREFLIGHT, step(CLONE, Act::Checkout(checkout))),
-            step(BUILD, Act::Build(build)),
-            step(VERSION, observe("--version", false)),
-            step(HELP, observe("--help", false)),
-            step(DEVICES, observe("--list-devices", true)),
-            step(MODEL, Act::StageModel(decision.model())),
-        ];
+        let mut steps = decision.steps();
+        let several =
+            |step: &Step| matches!(&step.act, Act::Build(build) if build.attempts.len() > 1);
+        let retried = steps.iter().any(several);
+        steps.push(step(MODEL, Act::StageModel(decision.model())));
         Ok(Plan {
-            requires,
+            requires: retried
+                .then(|| "build.attempts".to_owned())
+                .into_iter()
+                .collect(),
             steps,
             notes: decision.notes,
             warnings: decision.warnings,
@@ -98,7 +105,11 @@ impl EngineProvisioner for LlamaCpp {
     }
 
     fn prepare(&self, request: &PrepareRequest) -> Result<PreparedEngine, ProviderError> {
-        let decision = Decision::take(&request.pool, &request.facts, request.mode)?;
+        if request.mode == Mode::External {
+            return external::prepare(&request.pool, run::family());
+        }
+        let mut decision = Decision::take(&request.pool, &request.facts, request.mode)?;
+        decision.settle(request);
         run::prepare(&decision, request)
     }
 }
@@ -108,8 +119,7 @@ struct Decision<'a> {
     pool: &'a Pool,
     facts: &'a Facts,
     options: Options,
-    source: Source,
-    cmake: Given,
+    origin: Origin,
     target: Target<'a>,
     reference: &'a ModelSource,
     flags: Vec<Flag>,
@@ -120,27 +130,24 @@ struct Decision<'a> {
 
 impl<'a> Decision<'a> {
     fn take(pool: &'a Pool, facts: &'a Facts, mode: Mode) -> Result<Self, ProviderError> {
-        if mode != Mode::Source {
-            let message = format!("this llama.cpp provider does not offer mode `{mode}`");
-            return Err(ProviderError::new(ErrorCode::UnsupportedMode, message)
-                .hint("set `provisioning.mode: source`, or leave it out"));
-        }
         let reference = pool.provisioning.model.as_ref().ok_or_else(|| {
             ProviderError::invalid("provisioning.model", "the pool names no model to serve")
                 .hint("set `provisioning.model.ref`, for example to `builtin:haiku`")
         })?;
         let options = Options::read(pool)?;
-        let source = Source::of(pool);
-        let cmake = Given::read(pool)?;
-        let flags = flags::given(pool, source.pinned())?;
+        let origin = Origin::read(pool, mode)?;
+        let flags = flags::given(pool, origin.pinned())?;
         let environment = flags::environment(pool)?;
-        let (target, warnings) = Target::choose(pool, facts, &cmake)?;
+        let (target, warnings) = match &origin {
+            Origin::Source { cmake, .. } => Target::choose(pool, facts, cmake)?,
+            Origin::Image(image) => image.target(pool, facts)?,
+            other => Target::found(pool, facts, other.backend())?,
+        };
         let mut decision = Self {
             pool,
             facts,
             options,
-            source,
-            cmake,
+            origin,
             target,
             reference,
             flags,
@@ -155,8 +162,15 @@ impl<'a> Decision<'a> {
     fn explain(&mut self) {
         self.notes.push(run::profile_note(self.pool.profile));
         self.notes.push(self.target.note());
-        self.notes.extend(self.source.note());
-        self.notes.append(&mut self.cmake.notes);
+        match &mut self.origin {
+            Origin::Source { source, cmake } => {
+                self.notes.extend(source.note());
+                self.notes.append(&mut cmake.notes);
+            }
+            Origin::Package(package) => self.notes.push(package.note()),
+            Origin::Image(image) => self.warnings.extend(image.warning()),
+            Origin::Binary(_) => {}
+        }
         let placed = !self.pool.devices.is_empty()
             || !self.pool.tensor_split.is_empty()
             || flags::asks_for_gpu(&self.flags);
@@ -167,12 +181,51 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn recipe(&self) -> Recipe<'_> {
-        Recipe {
-            given: &self.cmake,
-            facts: self.facts,
-            source: &self.source,
-            target: &self.target,
+    /// Steps that obtain the program and ask it what it is.
+    fn steps(&self) -> Vec<Step> {
+        let backend = self.target.backend;
+        let mut steps = match &self.origin {
+            Origin::Source { source, cmake } => {
+                let recipe = Recipe {
+                    given: cmake,
+                    facts: self.facts,
+                    source,
+                    target: &self.target,
+                };
+                let checkout = source.checkout(self.facts);
+                vec![
+                    step(PREFLIGHT, Act::RequireTools(recipe.tools())),
+                    after(PREFLIGHT, step(CLONE, Act::Checkout(checkout))),
+                    step(BUILD, Act::Build(recipe.build())),
+                ]
+            }
+            Origin::Package(package) => {
+                let install = package.install(backend);
+                vec![step(package::INSTALL, Act::InstallPackages(install))]
+            }
+            Origin::Binary(binary) => vec![step(binary::PROGRAM, binary.step())],
+            // A container is not asked: its log tells.
+            Origin::Image(image) => return vec![container::pull(image.name(backend))],
+        };
+        let questions = [
+            (VERSION, "--version", false),
+            (HELP, "--help", false),
+            (DEVICES, "--list-devices", true),
+        ];
+        for (id, argument, asks_devices) in questions {
+            steps.push(step(id, self.origin.observe(argument, asks_devices)));
+        }
+        steps
+    }
+
+    /// Takes the back end that a program from elsewhere really has.
+    fn settle(&mut self, request: &PrepareRequest) {
+        let Some(output) = request.output(DEVICES) else {
+            return;
+        };
+        if !matches!(self.origin, Origin::Source { .. }) {
+            let listed = |backend: Backend| built::listed(output, backend.device_prefix());
+            self.target.settle(listed);
         }
     }
 
@@ -222,15 +275,6 @@ fn after(earlier: &str, step: Step) -> Step {
         after: vec![earlier.to_owned()],
         ..step
     }
-}
-
-fn observe(argument: &str, asks_devices: bool) -> Act {
-    Act::Observe(Observe {
-        program: run::program(),
-        args: vec![argument.into()],
-        asks_devices,
-        timeout_ms: 20_000,
-    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(crate) fn all_flags(
 ) -> Result<Vec<Flag>, ProviderError> {
     let mut own = own_flags(decision, built.on_gpu);
     if let Some(help) = &built.help {
-        flags::check(&decision.flags, help, "the llama-server that was built")?;
+        flags::check(&decision.flags, help, decision.origin.called())?;
         own.retain(|flag| {
             let known = help.entry(&flag.name).is_some();
             if !known {

@@ -3,25 +3,38 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    DrainProbe, GpuEvidence, Launch, Model, PrepareRequest, PreparedEngine, Probes, ProcessLaunch,
-    Profile, ProviderError, ReadinessProbe, Resources, Stop, Template, VersionProbe,
+    ContainerLaunch, DrainProbe, GpuEvidence, Launch, Model, PrepareRequest, PreparedEngine,
+    Probes, ProcessLaunch, Profile, ProviderError, ReadinessProbe, Resources, Stop, Template,
+    VersionProbe,
 };
 use engine_provider_kit::{
+    container,
+    external::Family,
     flags::{self, Flag},
     gpu,
     model::public_name,
 };
 
 use crate::{
-    BUILD, CLONE, DEVICES, Decision, MODEL, VERSION,
+    CLONE, DEVICES, Decision, MODEL, VERSION,
     built::{Built, text},
-    diagnoses,
+    diagnoses, image,
+    origin::Origin,
     own::{SLOTS, all_flags},
 };
 
-const LATER: &str = "(known after build)";
-pub(crate) fn program() -> Template {
-    format!("{{{BUILD}.path}}/bin/llama-server").into()
+/// What llama.cpp looks like from outside, for an engine that runs already.
+pub(crate) fn family() -> Family<'static> {
+    Family {
+        engine: "llamacpp",
+        dialect: "openai",
+        workloads: &["completion", "chat"],
+        probes: Probes {
+            // It may have been started without `--metrics`.
+            metrics: None,
+            ..probes()
+        },
+    }
 }
 
 pub(crate) fn profile_note(profile: Profile) -> String {
@@ -61,9 +74,12 @@ pub(crate) fn prepare(
             .into_iter()
             .collect(),
         engine: "llamacpp".to_owned(),
-        engine_version: built.version.clone().unwrap_or_else(|| LATER.to_owned()),
+        engine_version: built
+            .version
+            .clone()
+            .unwrap_or_else(|| decision.origin.later().to_owned()),
         provisioning_mode: request.mode,
-        launch: Launch::Process(launch(decision, &built, &id, &flags)),
+        launch: launch(decision, &built, &id, &flags),
         files: Vec::new(),
         probes: probes(),
         stop: Stop {
@@ -134,33 +150,39 @@ fn memory(
     Ok(size)
 }
 
-fn launch(decision: &Decision, built: &Built, id: &str, flags: &[Flag]) -> ProcessLaunch {
-    let mut args: Vec<Template> = [
-        "--host",
-        "{address.host}",
-        "--port",
-        "{address.port}",
-        "--model",
-    ]
-    .map(Into::into)
-    .to_vec();
-    args.push(format!("{{{MODEL}.path}}").into());
-    args.push("--alias".into());
-    args.push(Template::literal(id));
+fn launch(decision: &Decision, built: &Built, id: &str, flags: &[Flag]) -> Launch {
+    let in_container = matches!(decision.origin, Origin::Image(_));
+    let model = match in_container {
+        true => Template::literal(&image::model_path(id)),
+        false => format!("{{{MODEL}.path}}").into(),
+    };
+    let mut args: Vec<Template> = ["--host", "{address.host}", "--port", "{address.port}"]
+        .map(Into::into)
+        .to_vec();
+    args.extend(["--model".into(), model]);
+    args.extend(["--alias".into(), Template::literal(id)]);
     let flags = flags::arguments(flags);
     args.extend(flags.iter().map(|argument| Template::literal(argument)));
-    let mut env = decision.environment.clone();
+    if in_container {
+        // Devices are the host's business there, and are counted from 0 inside.
+        return Launch::Container(ContainerLaunch {
+            env: decision.environment.clone(),
+            ..image::launch(id, args)
+        });
+    }
+    let mut env = decision.origin.env();
+    env.extend(decision.environment.clone());
     let mask = decision.target.mask().filter(|_| built.on_gpu);
     if let Some((name, value)) = mask {
         env.insert(name.to_owned(), Template::literal(&value));
     }
-    ProcessLaunch {
-        program: program(),
+    Launch::Process(ProcessLaunch {
+        program: decision.origin.program(),
         args,
         env,
         usual_port: 8080,
         more_ports: Vec::new(),
-    }
+    })
 }
 
 fn model_id(decision: &Decision) -> String {
@@ -211,8 +233,11 @@ fn mask(decision: &Decision, built: &Built) -> Vec<String> {
 }
 
 fn record(decision: &Decision, request: &PrepareRequest) -> BTreeMap<String, String> {
-    let build = request.artifact(BUILD);
+    let build = request.artifact(decision.origin.step());
     let mut record = build.map(|build| build.labels.clone()).unwrap_or_default();
+    if matches!(decision.origin, Origin::Image(_)) {
+        record.extend(container::record(request));
+    }
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             record.insert(name.to_owned(), value);
@@ -232,6 +257,9 @@ fn record(decision: &Decision, request: &PrepareRequest) -> BTreeMap<String, Str
             .map(|attempt| attempt.to_string()),
     );
     add("program", build.and_then(|build| build.digest.clone()));
+    if let Origin::Binary(binary) = &decision.origin {
+        add("origin", Some(binary.origin()));
+    }
     add(
         "version",
         request

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use engine_provider_api::{
-    Act, Artifact, ArtifactState, Command, EngineProvisioner as _, ErrorCode, Facts, Launch, Mode,
-    Output, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine, ProviderError, Template,
+    Act, Artifact, ArtifactState, Command, ContainerLaunch, EngineProvisioner as _, ErrorCode,
+    Facts, Launch, Mode, Output, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine,
+    ProviderError, Template,
 };
 use engine_provider_kit::flags::Refusal;
 use insta::assert_snapshot;
@@ -29,6 +30,7 @@ macro_rules! example {
     };
 }
 
+mod modes;
 mod planned;
 mod prepared;
 mod refused;
@@ -69,11 +71,16 @@ fn with_cmake(flags: &[&str]) -> Value {
     json!({ "provisioning": { "source": { "build": { "cmake_flags": flags } } } })
 }
 
+/// The mode that the pool names, as the host would find it.
+fn mode_of(pool: &Pool) -> Mode {
+    pool.provisioning.mode.unwrap_or(Mode::Source)
+}
+
 fn try_plan(pool: Pool, facts: &Facts) -> Result<Plan, ProviderError> {
     LlamaCpp.plan(&PlanRequest {
         requires: Vec::new(),
+        mode: mode_of(&pool),
         pool,
-        mode: Mode::Source,
         facts: facts.clone(),
     })
 }
@@ -134,8 +141,8 @@ fn request(pool: Pool, facts: &Facts, said: Option<&Said>) -> PrepareRequest {
     }
     PrepareRequest {
         requires: Vec::new(),
+        mode: mode_of(&pool),
         pool,
-        mode: Mode::Source,
         facts: facts.clone(),
         artifacts,
     }
@@ -178,10 +185,12 @@ fn show_plan(plan: &Plan) -> String {
             Act::StageModel(act) => {
                 let _ = write!(text, " {}", act.reference);
             }
-            Act::Download(_)
-            | Act::PullImage(_)
-            | Act::ExtractImage(_)
-            | Act::InstallPackages(_) => {}
+            other => {
+                let mut other = serde_json::to_value(other).unwrap();
+                let fields = other.as_object_mut().unwrap();
+                fields.retain(|name, _| name != "kind" && name != "narration");
+                let _ = write!(text, " {other}");
+            }
         }
         text.push('\n');
     }
@@ -206,21 +215,18 @@ fn show_command(command: &Command) -> String {
 }
 
 fn show_engine(engine: &PreparedEngine) -> String {
-    let Launch::Process(launch) = &engine.launch else {
-        panic!("built engines are processes")
+    let mut text = format!("{}\n", engine.engine_version);
+    let (program, args, env) = match &engine.launch {
+        Launch::Process(launch) => (launch.program.to_string(), &launch.args, &launch.env),
+        Launch::Container(launch) => (show_container(launch), &launch.args, &launch.env),
+        Launch::External(launch) => return text + &launch.url,
     };
-    let env: Vec<String> = launch
-        .env
+    let line = join(args).replace(" --", "\n  --");
+    let _ = writeln!(text, "{program} {line}");
+    let env: Vec<String> = env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let mut text = format!("{}\n", engine.engine_version);
-    let _ = writeln!(
-        text,
-        "{} {}",
-        launch.program,
-        join(&launch.args).replace(" --", "\n  --")
-    );
     let _ = writeln!(text, "env {env:?}, mask {:?}", engine.device_mask);
     let _ = writeln!(
         text,
@@ -236,6 +242,14 @@ fn show_engine(engine: &PreparedEngine) -> String {
         let _ = writeln!(text, "warning: {warning}");
     }
     text
+}
+
+/// All of it but arguments and environment.
+fn show_container(launch: &ContainerLaunch) -> String {
+    let mut rest = serde_json::to_value(launch).unwrap();
+    let fields = rest.as_object_mut().unwrap();
+    fields.retain(|name, _| name != "args" && name != "env");
+    format!("{rest}\n ")
 }
 
 fn show_error(error: &ProviderError) -> String {

@@ -28,7 +28,7 @@ async fn a_program_is_fetched_from_the_first_url_that_gives_it() {
         _ => Reply::status(404),
     });
     let step = step(
-        json!({"id": "get", "kind": "download", "digest": digest(b"#!/bin/sh\n"),
+        json!({"id": "get", "kind": "download", "digest": digest(b"#!/bin/sh\n"), "program": true,
         "urls": [server.url("bad/engine").as_str(), server.url("good/engine").as_str()]}),
     );
     let before = expected_of(&bench.context, &step, &Artifacts::new()).unwrap();
@@ -120,12 +120,68 @@ async fn two_steps_that_want_the_same_file_do_not_write_to_it_at_once() {
 async fn programs_are_not_downloaded_unless_allowed() {
     let bench = bench(&[]);
     let step = step(
-        json!({"id": "get", "kind": "download", "digest": digest(b"x"),
+        json!({"id": "get", "kind": "download", "digest": digest(b"x"), "program": true,
         "urls": ["http://127.0.0.1:1/x"]}),
+    );
+    let outlook = expected_of(&bench.context, &step, &Artifacts::new())
+        .unwrap()
+        .outlook;
+    assert!(
+        matches!(&outlook, Outlook::Refused { why } if why.contains("--allow-binary-downloads")),
+        "{outlook:?}"
     );
     let error = run(&bench.context, &step, &Artifacts::new())
         .await
         .unwrap_err();
     assert_eq!(error.exit(), Exit::Refused);
     assert!(error.hints()[0].text.contains("--allow-binary-downloads"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_program_needs_no_leave_and_is_never_executable() {
+    let bench = bench(&[]);
+    let archive = super::super::unpack::tests::archive(&[(EntryType::Regular, "x", "#!/bin/sh")]);
+    let body = archive.clone();
+    let server = Server::start(move |_, request| Reply::file(request, &body));
+    for (unpack, name) in [(Value::Null, ""), (json!("tar-gz"), "x")] {
+        let step = step(
+            json!({"id": "get", "kind": "download", "digest": digest(&archive),
+            "unpack": unpack, "urls": [server.url("a").as_str()]}),
+        );
+        let artifact = run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+        let path = Path::new(&artifact.path.unwrap()).join(name);
+        let mode = fs::metadata(path.components().collect::<PathBuf>())
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o444, "{}", path.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_archive_leaves_nothing_behind() {
+    let bench = allowing();
+    let archive = super::super::unpack::tests::archive(&[
+        (EntryType::Regular, "good", "x"),
+        (EntryType::Regular, "../bad", "x"),
+    ]);
+    let body = archive.clone();
+    let server = Server::start(move |_, request| Reply::file(request, &body));
+    let step = step(
+        json!({"id": "get", "kind": "download", "digest": digest(&archive), "program": true,
+        "unpack": "tar-gz", "urls": [server.url("a").as_str()]}),
+    );
+    let error = run(&bench.context, &step, &Artifacts::new())
+        .await
+        .unwrap_err();
+    assert_eq!(error.exit(), Exit::Verification);
+    assert!(
+        error.to_string().contains("`../bad` leads out of it"),
+        "{error}"
+    );
+    let root = bench.context.store.root();
+    for name in ["tmp", "partial", "archive"] {
+        let left = fs::read_dir(root.join(name)).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{name}");
+    }
 }

@@ -233,17 +233,7 @@ fn a_model_larger_than_the_gpu_is_refused() {
 }
 
 #[test]
-fn another_mode_and_unknown_options_are_refused() {
-    let request = PlanRequest {
-        requires: Vec::new(),
-        pool: pool(json!({})),
-        mode: Mode::Container,
-        facts: Facts::default(),
-    };
-    assert_eq!(
-        LlamaCpp.plan(&request).unwrap_err().code,
-        ErrorCode::UnsupportedMode
-    );
+fn unknown_options_are_refused() {
     let error = refusal(json!({ "options": { "sed": 1 } }), &facts!("h200"));
     assert!(error.message.contains("sed"), "{}", error.message);
     let properties = &options::schema()["properties"];

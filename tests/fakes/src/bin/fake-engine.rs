@@ -15,7 +15,13 @@
 //!   --print-line TEXT       writes a line to standard error
 //!   --flood N               writes N lines to standard error
 //!   --record FILE           writes its arguments and environment to FILE, as JSON
+//!   --refuse-ms N           does not listen before N ms have passed
+//!   --allocate MIB          fills this much memory
+//!   --grpc-port P           answers there as well
+//!   --model FILE            answers other requests with its first bytes
 //! ```
+//!
+//! `GET /report` tells what it sees of the world; `GET /write/PATH` whether it can make a file there.
 #![expect(
     unsafe_code,
     reason = "handling a signal has no safe interface in the standard library"
@@ -101,6 +107,9 @@ fn main() -> ExitCode {
     }
     let faults = Faults::read(arguments);
     record(&faults);
+    let mebibytes = faults.number("--allocate").unwrap_or(0);
+    let filled: Vec<Vec<u8>> = (0..mebibytes).map(|_| vec![1; 1 << 20]).collect();
+    std::hint::black_box(&filled);
     for line in &faults.lines {
         eprintln!("{line}");
     }
@@ -138,17 +147,29 @@ fn run(engine: Engine) -> ExitCode {
         let mut socket = std::os::unix::net::UnixStream::connect(path).expect("a test listens");
         socket.write_all(port.as_bytes()).expect("a test reads");
     } else {
+        std::thread::sleep(Duration::from_millis(
+            engine.faults.number("--refuse-ms").unwrap_or(0),
+        ));
         let Ok(listener) = TcpListener::bind(&address) else {
             return port_taken(&engine.faults);
         };
         eprintln!("listening on http://{address}");
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || answer(engine, stream));
-            }
-        });
+        serve(engine, listener);
+        if let Some(port) = engine.faults.text("--grpc-port") {
+            let host = address.rsplit_once(':').expect("host and port").0;
+            let listener = TcpListener::bind(format!("{host}:{port}"));
+            serve(engine, listener.expect("the second port is free"));
+        }
     }
     until_the_end(engine)
+}
+
+fn serve(engine: &'static Engine, listener: TcpListener) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(engine, stream));
+        }
+    });
 }
 
 fn port_taken(faults: &Faults) -> ExitCode {
@@ -223,9 +244,60 @@ fn respond(engine: &Engine, path: &str) -> (u64, String) {
         "/props" => (200, r#"{"build_info":"b1-fake"}"#.to_owned()),
         "/metrics" => (
             200,
-            format!("fake:requests_processing {}\n", in_flight(engine)),
+            ["fake:", "fixture_"]
+                .map(|engine_name| {
+                    format!("{engine_name}requests_processing {}\n", in_flight(engine))
+                })
+                .concat(),
         ),
-        _ => (404, String::new()),
+        "/report" => (200, report().to_string()),
+        _ => match (path.strip_prefix("/write"), faults.text("--model")) {
+            (Some(path), _) => (200, write_there(path)),
+            (None, Some(model)) => (200, greeting(model)),
+            (None, None) => (404, String::new()),
+        },
+    }
+}
+
+/// What a container lets its engine see.
+fn report() -> serde_json::Value {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let names = |path: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    };
+    serde_json::json!({
+        "args": std::env::args().collect::<Vec<_>>(),
+        "env": environment(),
+        "uid": rustix::process::getuid().as_raw(),
+        "gid": rustix::process::getgid().as_raw(),
+        "pid": rustix::process::getpid().as_raw_nonzero().get(),
+        "status": text("/proc/self/status"),
+        "limits": text("/proc/self/limits"),
+        "mounts": text("/proc/self/mountinfo"),
+        "init": text("/proc/1/cmdline"),
+        "devices": names("/dev"),
+    })
+}
+
+/// Whether a file can be made in a directory.
+fn write_there(directory: &str) -> String {
+    let path = std::path::Path::new(directory).join("probe");
+    match std::fs::write(&path, "probe") {
+        Ok(()) => "written".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn greeting(model: &str) -> String {
+    match std::fs::read(model) {
+        Ok(bytes) => {
+            let start = bytes.get(..4).unwrap_or_default();
+            format!("hello from {}\n", String::from_utf8_lossy(start))
+        }
+        Err(error) => format!("{model}: {error}\n"),
     }
 }
 

@@ -1,18 +1,20 @@
 //! Provider of `fixture-server`, a small program that cmake builds in seconds.
 //!
-//! A whole provider: it says what it needs, plans from the pool and the facts, and says what is run.
-//! It performs no effect.
+//! A whole provider: it says what it needs, plans from the pool and the facts, and says what is run, in
+//! every mode there is. It performs no effect.
+
+mod launch;
+mod source;
 
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    Act, Attempt, BuildStep, Checkout, Command, Diagnosis, Download, DrainProbe, EngineProvisioner,
-    ErrorCode, GpuPolicy, Launch, Mirror, Mode, Model, Narration, Observe, Plan, PlanRequest, Pool,
-    PrepareRequest, PreparedEngine, Probes, ProcessLaunch, Profile, Progress, ProviderError,
-    ProviderInfo, ReadinessProbe, RequireTools, Resources, StageModel, Step, Stop, Template,
-    ToolProbe, ToolRequirement, VersionProbe, When, export_provider,
+    Act, Device, Download, EngineProvisioner, ExtractImage, GpuPolicy, ImageName, InstallPackages,
+    Mode, Model, Observe, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine, Profile,
+    ProviderError, ProviderInfo, PullImage, Resources, StageModel, Step, Template, ToolProbe,
+    export_provider,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[derive(Default)]
 struct Fixture;
@@ -20,7 +22,7 @@ struct Fixture;
 export_provider!(Fixture, manifest = {
     name: "fixture",
     description: "Builds and runs fixture-server.",
-    modes: ["source", "binary"],
+    modes: ["source", "container", "package", "binary", "external"],
 });
 
 impl EngineProvisioner for Fixture {
@@ -29,7 +31,13 @@ impl EngineProvisioner for Fixture {
             requires: Vec::new(),
             name: "fixture".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            modes: vec![Mode::Source, Mode::Binary],
+            modes: vec![
+                Mode::Source,
+                Mode::Container,
+                Mode::Package,
+                Mode::Binary,
+                Mode::External,
+            ],
             tools: vec![
                 probe("git", &["git"], "git"),
                 probe("cmake", &["cmake"], "cmake"),
@@ -51,6 +59,10 @@ impl EngineProvisioner for Fixture {
                         "type": "array",
                         "items": {"type": "string"},
                         "description": "cmake flags of that second attempt."
+                    },
+                    "grpc": {
+                        "type": "boolean",
+                        "description": "Whether it listens on a second port as well."
                     }
                 }
             }),
@@ -65,12 +77,18 @@ impl EngineProvisioner for Fixture {
     fn plan(&self, request: &PlanRequest) -> Result<Plan, ProviderError> {
         let pool = &request.pool;
         let mut steps = match request.mode {
-            Mode::Source => source_steps(request)?,
-            Mode::Binary => vec![step("server", Act::Download(download(pool)?))],
-            other => return Err(unsupported(other)),
+            Mode::Source => source::steps(request)?,
+            Mode::Container => vec![step("image", Act::PullImage(pull(pool)?))],
+            Mode::Package => vec![step("server", Act::InstallPackages(packages(pool)?))],
+            Mode::Binary => vec![step("server", binary(pool)?)],
+            Mode::External => Vec::new(),
         };
-        steps.push(step("version", Act::Observe(observe(request.mode))));
-        steps.push(step("model", Act::StageModel(model(pool))));
+        if matches!(request.mode, Mode::Source | Mode::Package | Mode::Binary) {
+            steps.push(step("version", Act::Observe(observe(request.mode))));
+        }
+        if request.mode != Mode::External {
+            steps.push(step("model", Act::StageModel(model(pool))));
+        }
         Ok(Plan {
             steps,
             notes: vec!["serves one request at a time; that cannot be changed".to_owned()],
@@ -80,53 +98,16 @@ impl EngineProvisioner for Fixture {
 
     fn prepare(&self, request: &PrepareRequest) -> Result<PreparedEngine, ProviderError> {
         let pool = &request.pool;
-        let mut args: Vec<Template> = ["--host", "{address.host}", "--port", "{address.port}"]
-            .into_iter()
-            .chain(["--model", "{model.path}"])
-            .map(Template::from)
-            .collect();
-        // What an operator wrote stands for itself: braces in it are no placeholders.
-        args.extend(
-            pool.provisioning
-                .flags
-                .iter()
-                .map(|flag| Template::literal(flag)),
-        );
         let model = request.artifact("model");
         Ok(PreparedEngine {
             requires: Vec::new(),
             engine: "fixture".to_owned(),
             engine_version: version(request),
             provisioning_mode: request.mode,
-            launch: Launch::Process(ProcessLaunch {
-                program: program(request.mode),
-                args,
-                env: environment(&pool.provisioning.env),
-                usual_port: 8080,
-                ..ProcessLaunch::default()
-            }),
+            launch: launch::launch(request)?,
             files: Vec::new(),
-            probes: Probes {
-                readiness: ReadinessProbe {
-                    path: "/health".to_owned(),
-                    ok: vec![200],
-                    loading: vec![503],
-                },
-                version: Some(VersionProbe {
-                    path: "/props".to_owned(),
-                    pointer: "/build_info".to_owned(),
-                }),
-                metrics: Some("/metrics".to_owned()),
-                metrics_port: None,
-            },
-            stop: Stop {
-                drain: Some(DrainProbe {
-                    path: "/metrics".to_owned(),
-                    gauge: "fixture_requests_processing".to_owned(),
-                    ..DrainProbe::default()
-                }),
-                second_term_ends_at_once: false,
-            },
+            probes: launch::probes(),
+            stop: launch::stop(),
             resources: Resources {
                 vram_bytes: Some(0),
             },
@@ -139,152 +120,71 @@ impl EngineProvisioner for Fixture {
             slots_total: 1,
             workloads: vec!["completion".to_owned()],
             profile: Profile::Deterministic,
-            diagnoses: diagnoses(),
+            diagnoses: launch::diagnoses(),
             gpu_evidence: None,
             dialect: "openai".to_owned(),
-            device_mask: Vec::new(),
-            build_record: BTreeMap::new(),
+            device_mask: devices(request),
+            build_record: record(request),
             warnings: Vec::new(),
         })
     }
 }
 
-fn source_steps(request: &PlanRequest) -> Result<Vec<Step>, ProviderError> {
-    let source = request.pool.provisioning.source.clone().unwrap_or_default();
-    let url = source.repo.ok_or_else(|| {
-        ProviderError::invalid(
-            "provisioning.source.repo",
-            "a source build needs the URL of a repository",
-        )
-    })?;
-    Ok(vec![
-        step("tools", Act::RequireTools(tools())),
-        Step {
-            after: vec!["tools".to_owned()],
-            ..step(
-                "source",
-                Act::Checkout(Checkout {
-                    mirrors: vec![Mirror::Git { url }],
-                    commit: source.reference.unwrap_or_else(|| "main".to_owned()),
-                    submodules: source.submodules,
-                    narration: narration("git-clone"),
-                }),
-            )
+/// A setting that the mode cannot do without.
+fn needed(field: &str, value: Option<String>) -> Result<String, ProviderError> {
+    let field = format!("provisioning.{field}");
+    value.ok_or_else(|| ProviderError::invalid(field, "this mode needs it"))
+}
+
+fn pull(pool: &Pool) -> Result<PullImage, ProviderError> {
+    let container = pool.provisioning.container.clone().unwrap_or_default();
+    Ok(PullImage {
+        image: ImageName {
+            repository: needed("container.image", container.image)?,
+            tag: container.tag,
+            digest: container.digest,
         },
-        step("build", Act::Build(build(request)?)),
-    ])
-}
-
-fn tools() -> RequireTools {
-    let tool = |name: &str, purpose: &str, package: &str| ToolRequirement {
-        name: name.to_owned(),
-        purpose: purpose.to_owned(),
-        packages: BTreeMap::from([("apt".to_owned(), vec![package.to_owned()])]),
-        ..ToolRequirement::default()
-    };
-    RequireTools {
-        tools: vec![
-            tool("git", "to fetch the source", "git"),
-            tool("cmake", "to build", "cmake"),
-            tool("cc", "to compile", "build-essential"),
-            ToolRequirement {
-                optional: true,
-                ..tool("ninja", "to build faster", "ninja-build")
-            },
-        ],
-    }
-}
-
-fn build(request: &PlanRequest) -> Result<BuildStep, ProviderError> {
-    let settings = request
-        .pool
-        .provisioning
-        .source
-        .clone()
-        .unwrap_or_default()
-        .build;
-    let mut arguments: Vec<Template> = vec![
-        "-S".into(),
-        "{source.path}".into(),
-        "-B".into(),
-        "{work}".into(),
-        "-DCMAKE_BUILD_TYPE=Release".into(),
-        "-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={work}/bin".into(),
-    ];
-    let ninja = request.facts.tool("ninja").map(|_| "Ninja".to_owned());
-    if let Some(generator) = settings.generator.or(ninja) {
-        arguments.extend(["-G".into(), Template::literal(&generator)]);
-    }
-    arguments.extend(
-        settings
-            .cmake_flags
-            .iter()
-            .map(|flag| Template::literal(flag)),
-    );
-
-    let mut attempts = vec![attempt("as configured", None, &arguments)];
-    if let Some(pattern) = text_option(&request.pool, "retry_when")? {
-        let flags = list_option(&request.pool, "retry_flags")?;
-        arguments.extend(flags.iter().map(|flag| Template::literal(flag)));
-        let when = When {
-            log: Some(pattern),
-            ..When::default()
-        };
-        attempts.push(attempt("with retry_flags", Some(when), &arguments));
-    }
-    Ok(BuildStep {
-        attempts,
-        outputs: vec!["bin/fixture-server".to_owned()],
-        ..BuildStep::default()
+        ..PullImage::default()
     })
 }
 
-fn attempt(title: &str, when: Option<When>, configure: &[Template]) -> Attempt {
-    let command = |id: &str, args: Vec<Template>| Command {
-        id: id.to_owned(),
-        program: "{tool.cmake}".into(),
-        args,
-        narration: narration(id),
-        ..Command::default()
-    };
-    let build = ["--build", "{work}", "--parallel", "{jobs}"].map(Template::from);
-    let progress = if configure.contains(&Template::from("Ninja")) {
-        Progress::Counter
-    } else {
-        Progress::Percent
-    };
-    Attempt {
-        title: title.to_owned(),
-        when,
-        commands: vec![
-            command("cmake-configure", configure.to_vec()),
-            Command {
-                progress: Some(progress),
-                ..command("cmake-build", build.to_vec())
-            },
-        ],
-    }
+fn packages(pool: &Pool) -> Result<InstallPackages, ProviderError> {
+    let package = pool.provisioning.package.clone().unwrap_or_default();
+    let names = vec![package.name.unwrap_or_else(|| "fixture-server".to_owned())];
+    let families = ["apt", "dnf", "pacman"].map(|family| (family.to_owned(), names.clone()));
+    Ok(InstallPackages {
+        packages: BTreeMap::from(families),
+        version: package.version,
+        repository: package.repo,
+        program: "fixture-server".to_owned(),
+        ..InstallPackages::default()
+    })
 }
 
-fn narration(start: &str) -> Narration {
-    Narration {
-        start: start.to_owned(),
-        retry: "cmake-retry".to_owned(),
-        failed: "cmake-failed".to_owned(),
-    }
-}
-
-fn download(pool: &Pool) -> Result<Download, ProviderError> {
+/// A program by URL, or one that is taken out of an image.
+fn binary(pool: &Pool) -> Result<Act, ProviderError> {
     let binary = pool.provisioning.binary.clone().unwrap_or_default();
-    let needed = |field: &str, value: Option<String>| {
-        let field = format!("provisioning.binary.{field}");
-        value.ok_or_else(|| ProviderError::invalid(field, "mode binary needs it"))
-    };
-    Ok(Download {
-        urls: vec![needed("url", binary.url)?],
-        digest: needed("checksum", binary.checksum)?,
+    if let Some(image) = binary.image {
+        let path = needed("binary.program", binary.program)?;
+        return Ok(Act::ExtractImage(ExtractImage {
+            image: ImageName {
+                repository: needed("binary.image.image", image.image)?,
+                tag: image.tag,
+                digest: Some(needed("binary.image.digest", image.digest)?),
+            },
+            paths: vec![path.clone()],
+            program: Some(path),
+            ..ExtractImage::default()
+        }));
+    }
+    let mut urls = vec![needed("binary.url", binary.url)?];
+    urls.extend(binary.mirrors);
+    Ok(Act::Download(Download {
+        urls,
+        digest: needed("binary.checksum", binary.checksum)?,
+        program: true,
         ..Download::default()
-    })
+    }))
 }
 
 fn observe(mode: Mode) -> Observe {
@@ -298,8 +198,8 @@ fn observe(mode: Mode) -> Observe {
 
 fn program(mode: Mode) -> Template {
     match mode {
-        Mode::Binary => "{server.path}".into(),
-        _ => "{build.path}/bin/fixture-server".into(),
+        Mode::Source => "{build.path}/bin/fixture-server".into(),
+        _ => "{server.path}".into(),
     }
 }
 
@@ -323,30 +223,25 @@ fn reference(pool: &Pool) -> String {
     )
 }
 
-fn diagnoses() -> Vec<Diagnosis> {
-    vec![
-        Diagnosis {
-            pattern: "invalid argument: (?<flag>.+)".to_owned(),
-            meaning: "this build does not know the flag `$flag`".to_owned(),
-            fix: "remove it from `provisioning.flags`".to_owned(),
-            port_taken: false,
-        },
-        Diagnosis {
-            pattern: "failed to open model '(?<path>[^']+)': (?<why>.+)".to_owned(),
-            meaning: "the model `$path` cannot be read: $why".to_owned(),
-            fix: "check the path and who may read it".to_owned(),
-            port_taken: false,
-        },
-        Diagnosis {
-            pattern: "couldn't bind HTTP server socket".to_owned(),
-            meaning: "another program listens on the port".to_owned(),
-            fix: "give other `ports`, or none".to_owned(),
-            port_taken: true,
-        },
-    ]
+/// GPUs by the driver's ids: those the pool names, or all.
+fn devices(request: &PrepareRequest) -> Vec<String> {
+    let pool = &request.pool;
+    if pool.gpu == GpuPolicy::Forbid {
+        return Vec::new();
+    }
+    let all = request.facts.gpus.devices.iter();
+    let wanted = all.filter(|gpu| {
+        let named = |device: &Device| match device {
+            Device::Index(index) => *index == gpu.index,
+            Device::Uuid(uuid) => *uuid == gpu.uuid,
+        };
+        pool.devices.is_empty() || pool.devices.iter().any(named)
+    });
+    wanted.map(|gpu| gpu.uuid.clone()).collect()
 }
 
-/// Source: the commit. Binary: what it printed and what it is.
+/// Source: the commit. Container: the digest. Package: its version. Binary: what it printed and what
+/// it is.
 fn version(request: &PrepareRequest) -> String {
     let digits = |text: &str| text.chars().take(12).collect::<String>();
     let known = match request.mode {
@@ -354,50 +249,31 @@ fn version(request: &PrepareRequest) -> String {
             .artifact("source")
             .and_then(|source| source.commit.as_deref())
             .map(|commit| format!("{}-cpu", digits(commit))),
-        _ => request.output("version").and_then(|output| {
+        Mode::Container => request
+            .image("image")
+            .map(|image| image.digest.clone())
+            .filter(|digest| !digest.is_empty()),
+        Mode::Package => request
+            .artifact("server")
+            .and_then(|package| package.labels.get("version").cloned()),
+        Mode::Binary => request.output("version").and_then(|output| {
             let digest = request.artifact("server")?.digest.as_deref()?;
             let digest = digits(digest.strip_prefix("sha256:")?);
             let said = output.stderr.strip_prefix("version: ")?;
             let version = said.split_whitespace().next()?;
             Some(format!("{version}+sha256:{digest}"))
         }),
+        Mode::External => Some("(as it runs)".to_owned()),
     };
     known.unwrap_or_else(|| "(known after build)".to_owned())
 }
 
-fn text_option(pool: &Pool, name: &str) -> Result<Option<String>, ProviderError> {
-    match pool.options.get(name) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(ProviderError::invalid(
-            format!("options.{name}"),
-            "must be a text",
-        )),
-    }
-}
-
-fn list_option(pool: &Pool, name: &str) -> Result<Vec<String>, ProviderError> {
-    let value = pool.options.get(name).cloned().unwrap_or(json!([]));
-    serde_json::from_value(value)
-        .map_err(|_| ProviderError::invalid(format!("options.{name}"), "must be a list of texts"))
-}
-
-/// A secret keeps its name: the host fills it in at launch. Everything else is text as it stands.
-fn environment(env: &BTreeMap<String, String>) -> BTreeMap<String, Template> {
-    let template = |value: &str| match value.starts_with("{secret.") && value.ends_with('}') {
-        true => Template::from(value),
-        false => Template::literal(value),
-    };
-    env.iter()
-        .map(|(name, value)| (name.clone(), template(value)))
-        .collect()
-}
-
-fn unsupported(mode: Mode) -> ProviderError {
-    ProviderError::new(
-        ErrorCode::UnsupportedMode,
-        format!("mode `{mode}` is not offered; source and binary are"),
-    )
+/// What an image says of itself, for the record.
+fn record(request: &PrepareRequest) -> BTreeMap<String, String> {
+    let image = request.image("image");
+    let version = image.and_then(|image| image.version());
+    let version = version.map(|version| ("image_version".to_owned(), version.to_owned()));
+    version.into_iter().collect()
 }
 
 fn probe(name: &str, programs: &[&str], package: &str) -> ToolProbe {
@@ -419,45 +295,5 @@ fn step(id: &str, act: Act) -> Step {
         id: id.to_owned(),
         after: Vec::new(),
         act,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use engine_provider_api::{Facts, Tool};
-
-    fn request(pool: serde_json::Value) -> PlanRequest {
-        PlanRequest {
-            requires: Vec::new(),
-            pool: serde_json::from_value(pool).unwrap(),
-            mode: Mode::Source,
-            facts: Facts::default(),
-        }
-    }
-
-    #[test]
-    fn without_a_repository_the_field_that_is_missing_is_named() {
-        let request = request(json!({"id": "p", "engine": "fixture"}));
-        let refusal = Fixture.plan(&request).unwrap_err();
-        assert_eq!(refusal.field.as_deref(), Some("provisioning.source.repo"));
-    }
-
-    #[test]
-    fn ninja_is_used_where_the_machine_has_it() {
-        let mut request = request(json!({
-            "id": "p", "engine": "fixture",
-            "provisioning": {"source": {"repo": "https://example.org/x.git"}},
-        }));
-        let generator = |request: &PlanRequest| {
-            let arguments = build(request).unwrap().attempts[0].commands[0].args.clone();
-            arguments.contains(&Template::from("Ninja"))
-        };
-        assert!(!generator(&request));
-        request
-            .facts
-            .tools
-            .insert("ninja".to_owned(), Tool::default());
-        assert!(generator(&request));
     }
 }

@@ -1,0 +1,105 @@
+//! Daemons of the tests' own: they end with the process that started them, however it ends.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// Starts what it is given, waits until nobody holds its standard input any more, ends it and cleans
+/// up. A parent-death signal would not do: it is sent when the *thread* that started it ends.
+const WARDEN: &str = r#"
+log=$1 afterwards=$2
+shift 2
+"$@" </dev/null >"$log" 2>&1 &
+pid=$!
+cat >/dev/null
+kill -TERM "$pid" 2>/dev/null
+wait "$pid"
+eval "$afterwards"
+"#;
+
+/// A program that serves the tests.
+pub(super) struct Daemon {
+    warden: Child,
+}
+
+impl Daemon {
+    /// Starts it; `afterwards` is shell that runs when it has ended.
+    pub(super) fn start(command: &[&str], log: &Path, afterwards: &str) -> Self {
+        let warden = Command::new("sh")
+            .args(["-c", WARDEN, "warden"])
+            .arg(log)
+            .arg(afterwards)
+            .args(command)
+            // Ctrl-C ends the tests; their end ends this.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("there is a shell");
+        Self { warden }
+    }
+
+    /// Whether it has ended by itself; what it said then stands in its log.
+    pub(super) fn ended(&mut self) -> bool {
+        self.warden.try_wait().is_ok_and(|status| status.is_some())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.warden.stdin.take());
+        let _ = self.warden.wait();
+    }
+}
+
+/// Runs a program that has to succeed.
+///
+/// # Panics
+///
+/// When it does not.
+#[track_caller]
+pub(super) fn must(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; scripts/setup-tests installs it"));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Shell that removes a directory and whatever is mounted below it, deepest first.
+pub(super) fn removal(directory: &Path) -> String {
+    let directory = directory.display();
+    format!(
+        "awk '$5 ~ \"^{directory}/\" {{ print $5 }}' /proc/self/mountinfo | sort -r | \
+         while read -r mounted; do umount -l \"$mounted\"; done; rm -rf '{directory}'"
+    )
+}
+
+/// Directories `PREFIX<pid>` in the directory for temporary files whose process is gone.
+pub(super) fn abandoned(prefix: &str) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
+    entries
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let pid = name
+                .strip_prefix(prefix)
+                .and_then(|rest| rest.split('-').next());
+            pid.is_some_and(|pid| {
+                pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()
+            })
+        })
+        .map(|entry| entry.path())
+        .collect()
+}

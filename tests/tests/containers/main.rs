@@ -1,0 +1,3 @@
+//! Engines in containers: real podman, real docker, a real registry.
+
+mod harness;
