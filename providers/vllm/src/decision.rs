@@ -8,6 +8,7 @@ use engine_provider_api::{
 use engine_provider_kit::{
     flags::Flag,
     gpu::{self, Choice},
+    model,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -66,7 +67,7 @@ impl<'a> Decision<'a> {
         facts: &'a Facts,
         mode: Mode,
     ) -> Result<Self, ProviderError> {
-        let model = model(pool)?;
+        let model = model::directory(pool, "vLLM")?;
         let (mut notes, mut warnings) = (Vec::new(), Vec::new());
         let gpus = match gpu::choose_nvidia(pool, &facts.gpus, "vLLM")? {
             Choice::Gpus(gpus) => gpus,
@@ -120,26 +121,6 @@ fn options(pool: &Pool) -> Result<Options, ProviderError> {
     let options = serde_json::Value::Object(pool.options.clone());
     serde_json::from_value(options)
         .map_err(|error| ProviderError::invalid("options", error.to_string()))
-}
-
-fn model(pool: &Pool) -> Result<&ModelSource, ProviderError> {
-    let field = "provisioning.model.ref";
-    let model = pool.provisioning.model.as_ref().ok_or_else(|| {
-        ProviderError::invalid("provisioning.model", "the pool names no model to serve").hint(
-            "vLLM has no model of its own: write a pool file with `provisioning.model.ref`, for \
-             example `hf:Qwen/Qwen2.5-0.5B-Instruct` or `file:/srv/models/qwen`",
-        )
-    })?;
-    let reference = model.reference.as_str();
-    let path = reference.split(['?', '#']).next().unwrap_or_default();
-    if path.to_ascii_lowercase().ends_with(".gguf") || path.starts_with("builtin:") {
-        let message = format!("`{reference}` is a GGUF file, and vLLM reads model directories");
-        return Err(ProviderError::invalid(field, message).hint(
-            "name the model's Hugging Face repository or a directory with `config.json`, or set \
-             `engine: llamacpp`, which reads GGUF files",
-        ));
-    }
-    Ok(model)
 }
 
 /// vLLM's kernels that do not depend on the batch need a GPU of compute capability 8.0 or newer.
