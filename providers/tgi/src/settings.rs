@@ -36,7 +36,6 @@ const MANAGED: &[Refusal] = &[
     Refusal::managed("--max-total-tokens", CONTEXT),
     Refusal::managed("--max-input-tokens", CONTEXT),
     Refusal::managed("--max-input-length", CONTEXT),
-    Refusal::managed("--quantize", "set `quant` instead"),
     Refusal::managed("--graceful-termination-timeout", "set `stop.grace` instead"),
     Refusal::managed("--usage-stats", "remove it: nothing is sent"),
     Refusal::managed("--disable-usage-stats", "remove it: nothing is sent"),

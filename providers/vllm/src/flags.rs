@@ -53,7 +53,6 @@ const MANAGED: &[Refusal] = &[
     Refusal::managed("--max-model-len", "set `ctx` instead"),
     Refusal::managed("--max-num-seqs", "set `options.slots` instead"),
     Refusal::managed("--seed", "set `options.seed` instead"),
-    Refusal::managed("--quantization", "set `quant` instead"),
     Refusal::managed("--tensor-parallel-size", "set `devices` instead"),
     Refusal::managed("--device-ids", "set `devices` instead"),
     Refusal::managed("--shutdown-timeout", "set `stop.grace` instead"),
