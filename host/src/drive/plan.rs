@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, PreparedEngine};
+use engine_provider_api::{
+    Artifact, Facts, Mode, Plan, PlanRequest, PrepareRequest, PreparedEngine,
+};
 
 use super::{Chosen, DriveError, Host, Request, vet};
 use crate::{
@@ -98,10 +100,13 @@ impl Host {
 
     /// Looks at this machine with the eyes of whoever builds and runs engines here.
     async fn look(&self, chosen: &Chosen) -> Collected {
-        let collected = self
-            .collector(chosen.policy.run_as.value)
-            .collect(&chosen.info.tools)
-            .await;
+        let collector = self.collector(chosen.policy.run_as.value);
+        let probes = &chosen.info.tools;
+        let collected = if wants_containers(chosen) {
+            collector.collect_with_containers(probes).await
+        } else {
+            collector.collect(probes).await
+        };
         collected.register_secrets(self.narrator.secrets());
         collected
     }
@@ -158,6 +163,16 @@ impl Host {
             })
         });
         Toolbox::new(facts.tools.clone(), find)
+    }
+}
+
+/// Whether the way to the engine leads through an image.
+fn wants_containers(chosen: &Chosen) -> bool {
+    let binary = chosen.wanted.pool.provisioning.binary.as_ref();
+    match chosen.mode {
+        Mode::Container => true,
+        Mode::Binary => binary.is_some_and(|binary| binary.image.is_some()),
+        _ => false,
     }
 }
 
