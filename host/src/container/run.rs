@@ -89,11 +89,11 @@ pub fn run_arguments(
     facts: &Facts,
     run: &Run,
 ) -> Result<Vec<String>, ContainerError> {
-    check::image(&run.image)?;
+    check::all(run)?;
     shown_arguments(runtime, facts, run)
 }
 
-/// The same for a plan, in which the digest of an image may not be known yet. Never run.
+/// The same for a plan, in which digest, paths and name may still be placeholders. Never run.
 pub fn shown_arguments(
     runtime: &ContainerRuntime,
     facts: &Facts,
