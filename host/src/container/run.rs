@@ -190,7 +190,8 @@ fn hardening(words: &mut Words, runtime: &ContainerRuntime, run: &Run, has_gpus:
     if run.read_only_root && !has_gpus {
         words.flag("--read-only");
     }
-    for directory in std::iter::once("/tmp").chain(run.tmpfs.iter().map(String::as_str)) {
+    let others = run.tmpfs.iter().map(String::as_str);
+    for directory in std::iter::once("/tmp").chain(others.filter(|it| *it != "/tmp")) {
         words.option("--tmpfs", format!("{directory}:{TMPFS_OPTIONS}"));
     }
 }
@@ -261,3 +262,6 @@ fn bind(runtime: &ContainerRuntime, mount: &BindMount) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;
