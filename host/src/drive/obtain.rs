@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use engine_provider_api::{Act, Facts, PreparedEngine, Step};
 
-use super::{Chosen, DriveError, Host, Planned, Request, plan::prepare};
+use super::{
+    Chosen, DriveError, Host, Planned, Request,
+    plan::{artifacts_of, prepare},
+};
 use crate::{
     act::{self, Artifacts, Outlook},
     fault::Failure,
@@ -90,8 +93,9 @@ async fn refuse_hopeless(planned: &Planned) -> Result<(), Failure> {
                 | Outlook::Install { allowed: false, .. }
         )
     };
+    let inputs = artifacts_of(&planned.expected);
     for step in planned.plan.steps.iter().filter(hopeless) {
-        act::run(&planned.context, step, &Artifacts::new()).await?;
+        act::run(&planned.context, step, &inputs).await?;
     }
     Ok(())
 }

@@ -148,6 +148,8 @@ impl Host {
             net: Net::new(&self.environment, Arc::new(gate)),
             environment: Arc::new(self.environment.clone()),
             logs: act::Logs::new(&self.home, &chosen.wanted.pool.id, job),
+            registries: act::Registries::default(),
+            pool: Arc::new(chosen.wanted.pool.clone()),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),
@@ -218,7 +220,7 @@ async fn resolve_if_possible(
     }
 }
 
-fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
+pub(super) fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
     expected
         .iter()
         .map(|(step, expected)| (step.clone(), expected.artifact.clone()))
