@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, Stdio},
@@ -73,6 +74,27 @@ pub(super) fn must(program: &str, arguments: &[&str]) -> String {
         "{program} {arguments:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The same with something to read.
+///
+/// # Panics
+///
+/// When it fails.
+#[track_caller]
+pub(super) fn must_with(program: &str, arguments: &[&str], input: &str) -> String {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error}; scripts/setup-tests installs it"));
+    let mut pipe = child.stdin.take().expect("piped");
+    pipe.write_all(input.as_bytes()).unwrap();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

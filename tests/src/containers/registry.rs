@@ -13,7 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{
-    daemon::{Daemon, must},
+    daemon::{Daemon, must_with},
     image::{INDEX, Image, MANIFEST, descriptor},
 };
 use crate::{free_port, sha256, wait_for};
@@ -106,7 +106,8 @@ impl Registry {
         });
         if self.private {
             let (user, password) = CREDENTIALS;
-            let line = must("htpasswd", &["-nbB", user, password]);
+            // Nobody who looks at command lines is to see it, not even for a moment.
+            let line = must_with("htpasswd", &["-niB", user], password);
             fs::write(root.join("htpasswd"), line).unwrap();
             configuration["auth"] =
                 json!({"htpasswd": {"realm": "tests", "path": root.join("htpasswd")}});

@@ -106,9 +106,7 @@ fn nobody_at_the_address_is_said_and_nothing_is_left() {
     let mut theirs = Theirs::start(&[]);
     theirs.end();
     let machine = Machine::new();
-    let mut pool = theirs.pool();
-    pool["readiness"] = json!({"stall_timeout": "1s"});
-    machine.write_pool(&pool);
+    machine.write_pool(&theirs.pool());
     let run = machine.run(&["provision"]).code(10);
     run.says(theirs.url.strip_prefix("http://").unwrap());
     machine.assert_clean();

@@ -110,6 +110,12 @@ fn main() -> ExitCode {
     let mebibytes = faults.number("--allocate").unwrap_or(0);
     let filled: Vec<Vec<u8>> = (0..mebibytes).map(|_| vec![1; 1 << 20]).collect();
     std::hint::black_box(&filled);
+    for device in names("/dev")
+        .iter()
+        .filter(|name| name.starts_with("fake-"))
+    {
+        eprintln!("sees device {device}");
+    }
     for line in &faults.lines {
         eprintln!("{line}");
     }
@@ -255,6 +261,7 @@ fn respond(engine: &Engine, path: &str) -> (u64, String) {
                 })
                 .concat(),
         ),
+        "/version" => (200, r#"{"version":"0-fake"}"#.to_owned()),
         "/report" => (200, report().to_string()),
         _ => match (path.strip_prefix("/write"), faults.text("--model")) {
             (Some(path), _) => (200, write_there(path)),
@@ -264,15 +271,16 @@ fn respond(engine: &Engine, path: &str) -> (u64, String) {
     }
 }
 
+fn names(directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
 /// What a container lets its engine see.
 fn report() -> serde_json::Value {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let names = |path: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect()
-    };
     serde_json::json!({
         "args": std::env::args().collect::<Vec<_>>(),
         "env": environment(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    ContainerLaunch, Diagnosis, DrainProbe, ExternalLaunch, ExtraPort, Launch, Mode, Mount, Pool,
-    PrepareRequest, Probes, ProcessLaunch, ProviderError, ReadinessProbe, Stop, Template,
-    VersionProbe,
+    ContainerLaunch, Diagnosis, DrainProbe, ExternalLaunch, ExtraPort, GpuEvidence, GpuPolicy,
+    Launch, Mode, Mount, Pool, PrepareRequest, Probes, ProcessLaunch, ProviderError,
+    ReadinessProbe, Stop, Template, VersionProbe,
 };
 
 use crate::{needed, program};
@@ -17,6 +17,15 @@ const MODEL: &str = "/models/model.gguf";
 pub(crate) fn launch(request: &PrepareRequest) -> Result<Launch, ProviderError> {
     let pool = &request.pool;
     let env = environment(&pool.provisioning.env);
+    if let Some(program) = program(pool, request.mode) {
+        return Ok(Launch::Process(ProcessLaunch {
+            program,
+            args: arguments(pool, "{model.path}"),
+            env,
+            usual_port: 8080,
+            more_ports: more_ports(pool),
+        }));
+    }
     Ok(match request.mode {
         Mode::Container => Launch::Container(ContainerLaunch {
             image: "image".to_owned(),
@@ -31,18 +40,11 @@ pub(crate) fn launch(request: &PrepareRequest) -> Result<Launch, ProviderError> 
             read_only_root: true,
             ..ContainerLaunch::default()
         }),
-        Mode::External => {
+        _ => {
             let external = pool.provisioning.external.clone().unwrap_or_default();
             let url = needed("external.url", external.url)?;
             Launch::External(ExternalLaunch { url })
         }
-        Mode::Source | Mode::Package | Mode::Binary => Launch::Process(ProcessLaunch {
-            program: program(request.mode),
-            args: arguments(pool, "{model.path}"),
-            env,
-            usual_port: 8080,
-            more_ports: more_ports(pool),
-        }),
     })
 }
 
@@ -75,6 +77,14 @@ fn mount(source: &str, target: &str) -> Mount {
         source: source.into(),
         target: target.to_owned(),
     }
+}
+
+/// It computes nothing: that it sees a GPU at all is all the proof there can be.
+pub(crate) fn gpu_evidence(policy: GpuPolicy) -> Option<GpuEvidence> {
+    (policy == GpuPolicy::Require).then(|| GpuEvidence {
+        proofs: vec!["^sees device ".to_owned()],
+        ..GpuEvidence::default()
+    })
 }
 
 pub(crate) fn probes() -> Probes {

@@ -83,8 +83,8 @@ impl EngineProvisioner for Fixture {
             Mode::Binary => vec![step("server", binary(pool)?)],
             Mode::External => Vec::new(),
         };
-        if matches!(request.mode, Mode::Source | Mode::Package | Mode::Binary) {
-            steps.push(step("version", Act::Observe(observe(request.mode))));
+        if let Some(program) = program(pool, request.mode) {
+            steps.push(step("version", Act::Observe(observe(program))));
         }
         if request.mode != Mode::External {
             steps.push(step("model", Act::StageModel(model(pool))));
@@ -121,7 +121,7 @@ impl EngineProvisioner for Fixture {
             workloads: vec!["completion".to_owned()],
             profile: Profile::Deterministic,
             diagnoses: launch::diagnoses(),
-            gpu_evidence: None,
+            gpu_evidence: launch::gpu_evidence(pool.gpu),
             dialect: "openai".to_owned(),
             device_mask: devices(request),
             build_record: record(request),
@@ -187,19 +187,30 @@ fn binary(pool: &Pool) -> Result<Act, ProviderError> {
     }))
 }
 
-fn observe(mode: Mode) -> Observe {
+fn observe(program: Template) -> Observe {
     Observe {
-        program: program(mode),
+        program,
         args: vec!["--version".into()],
         timeout_ms: 5_000,
         ..Observe::default()
     }
 }
 
-fn program(mode: Mode) -> Template {
+/// What runs on this machine itself, in the modes where something does.
+fn program(pool: &Pool, mode: Mode) -> Option<Template> {
+    let binary = pool.provisioning.binary.as_ref();
     match mode {
-        Mode::Source => "{build.path}/bin/fixture-server".into(),
-        _ => "{server.path}".into(),
+        Mode::Source => Some("{build.path}/bin/fixture-server".into()),
+        Mode::Package => Some("{server.path}".into()),
+        // Files of an image lie below the step's result under the paths that they have in it.
+        Mode::Binary => Some(match binary.and_then(|binary| binary.image.as_ref()) {
+            Some(_) => {
+                let path = binary.and_then(|binary| binary.program.as_deref());
+                Template::new(format!("{{server.path}}{}", path.unwrap_or_default()))
+            }
+            None => "{server.path}".into(),
+        }),
+        Mode::Container | Mode::External => None,
     }
 }
 
