@@ -116,7 +116,7 @@ fn an_engine_sees_the_gpus_of_its_pool_and_no_other_under_podman() {
     stage.pool["devices"] = json!([1]);
     stage.write();
     assert_eq!(devices_seen(&stage), [node_name("1")]);
-    stage.pool["devices"] = json!([]);
+    stage.pool.as_object_mut().unwrap().remove("devices");
     stage.write();
     assert_eq!(devices_seen(&stage), [node_name("0"), node_name("1")]);
     stage.pool["gpu"] = json!("forbid");
