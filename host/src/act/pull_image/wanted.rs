@@ -55,8 +55,16 @@ impl<'a> Wanted<'a> {
     /// Reads the name and chooses the runtime that the pool's containers run in.
     pub(crate) fn new(context: &'a Context, name: &ImageName) -> Result<Self, ImageError> {
         let reference = Reference::of(name).map_err(ImageError::Reference)?;
-        let wanted = context.pool.provisioning.container.as_ref();
-        let wanted = wanted.and_then(|container| container.runtime.as_deref());
+        let settings = &context.pool.provisioning;
+        let of_binary = settings
+            .binary
+            .as_ref()
+            .and_then(|binary| binary.image.as_ref());
+        let all = [settings.container.as_ref(), of_binary];
+        let wanted = all
+            .into_iter()
+            .flatten()
+            .find_map(|container| container.runtime.as_deref());
         let runtime = container::choose(&context.facts, wanted).map_err(ImageError::Runtime)?;
         let storage = match runtime.storage.as_str() {
             "" => runtime.name.clone(),
