@@ -142,10 +142,9 @@ pub(super) async fn obtain(
     let local = wanted.local(&remote);
     let word = if word.is_empty() { "pull" } else { word };
     let human = format!(
-        "pulling {local} with {}: {} in {} layers",
+        "pulling {local} with {}: {}",
         wanted.runtime.name,
         human_bytes(remote.size_bytes()),
-        remote.layers.len()
     );
     context.narrator.say(ACTOR, word, local.to_string(), human);
     pull::pull(context, step, wanted, &remote, &local).await?;
