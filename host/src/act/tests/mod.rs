@@ -5,6 +5,7 @@ mod checkout;
 mod dag;
 mod download;
 mod extract_image;
+mod fixed;
 mod observe;
 mod project;
 mod pull_image;
