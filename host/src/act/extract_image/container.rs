@@ -11,7 +11,7 @@ use crate::{
         fill,
     },
     container::{self, Runtime},
-    process::{self, Child, LogFile, Network, Output, Question, Spec},
+    process::{self, Child, LogFile, Network, Output, Privileges, Question, Spec},
     store::{self, Key},
 };
 
@@ -62,6 +62,7 @@ impl<'a> Created<'a> {
             directory: "/".into(),
             identity: None,
             network: Network::Host,
+            privileges: Privileges::Usual,
             meter: None,
             limit: Some(LIMIT),
         };
@@ -88,6 +89,7 @@ impl<'a> Created<'a> {
             directory: "/".into(),
             identity: None,
             network: Network::Host,
+            privileges: Privileges::Usual,
             output: Output::Apart {
                 stdout: LogFile {
                     path: stream.to_owned(),
