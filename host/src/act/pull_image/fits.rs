@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use engine_provider_api::{GpuPolicy, Step};
+use engine_provider_api::{Device, GpuPolicy, Step};
 
 use super::{
-    ImageError, Wanted,
+    ImageError, Purpose, Wanted,
     require_cuda::{Machine, Verdict, judge},
 };
 use crate::{
     act::{ACTOR, ActError, Context},
-    container::{Images, RemoteImage},
-    store::{self, StoreError, human_bytes},
+    container::{self, Images, RemoteImage},
+    store,
 };
 
 /// Refuses what cannot work; warns of what may not.
@@ -19,10 +19,38 @@ pub(super) fn check(
     context: &Context,
     step: &Step,
     wanted: &Wanted<'_>,
+    purpose: Purpose,
     remote: &RemoteImage,
 ) -> Result<(), ActError> {
+    if purpose == Purpose::Run {
+        devices(context, wanted).map_err(|error| ActError::image(step, error))?;
+    }
     driver(context, wanted, remote).map_err(|error| ActError::image(step, error))?;
-    space(context, wanted, remote).map_err(|source| ActError::store(step, source))
+    space(context, wanted, remote).map_err(|error| ActError::image(step, error))
+}
+
+/// Whether the runtime can give the pool's GPUs to a container.
+fn devices(context: &Context, wanted: &Wanted<'_>) -> Result<(), ImageError> {
+    if context.pool.gpu != GpuPolicy::Require {
+        return Ok(());
+    }
+    let gpus: Vec<String> = match context.pool.devices.as_slice() {
+        [] => {
+            let all = context.facts.gpus.devices.iter();
+            all.map(|gpu| gpu.uuid.clone()).collect()
+        }
+        some => some.iter().map(word).collect(),
+    };
+    container::gpu_arguments(wanted.runtime, &context.facts, &gpus)
+        .map(|_| ())
+        .map_err(ImageError::Runtime)
+}
+
+fn word(device: &Device) -> String {
+    match device {
+        Device::Index(index) => index.to_string(),
+        Device::Uuid(uuid) => uuid.clone(),
+    }
 }
 
 /// What the image asks of the driver.
@@ -62,23 +90,23 @@ fn driver(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Resul
 
 /// Layers are kept unpacked, which takes at least what they take compressed. Some may be here
 /// already where the runtime has another image of the repository: then there is only a warning.
-fn space(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), StoreError> {
+fn space(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), ImageError> {
     let place = Path::new(&wanted.storage);
-    if !place.is_absolute() || !place.exists() {
-        return Ok(());
-    }
-    let Err(full) = store::ensure_space(place, remote.size_bytes()) else {
-        return Ok(());
+    let needed_bytes = remote.size_bytes();
+    let free_bytes = match store::free_bytes(place) {
+        Some(free) if place.is_absolute() && place.exists() && free < needed_bytes => free,
+        _ => return Ok(()),
+    };
+    let error = ImageError::Space {
+        image: wanted.local(remote).to_string(),
+        place: place.to_owned(),
+        needed_bytes,
+        free_bytes,
     };
     if !Images::of(&context.store).has_relative(&wanted.reference, &wanted.storage) {
-        return Err(full);
+        return Err(error);
     }
-    let human = format!(
-        "{} has less space than the {} that the layers of {} may take",
-        place.display(),
-        human_bytes(remote.size_bytes()),
-        wanted.reference
-    );
+    let human = format!("{error}, unless layers of it are there already");
     context
         .narrator
         .warn(ACTOR, "notice", &context.pool_id, human);

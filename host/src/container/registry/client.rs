@@ -288,6 +288,7 @@ impl<'a> Session<'a> {
                        user and password"
                     .to_owned(),
                 sent: self.found.as_ref().map(|found| found.place.clone()),
+                runtime: self.inquirer.runtime,
             });
         }
         {
@@ -343,6 +344,7 @@ impl<'a> Session<'a> {
             status,
             said: said(body),
             sent: self.found.as_ref().map(|found| found.place.clone()),
+            runtime: self.inquirer.runtime,
         }
     }
 
