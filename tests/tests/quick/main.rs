@@ -1,6 +1,7 @@
 //! Promises that cost seconds: the command line, the documents, refusals before any work.
 
 mod command_line;
+mod containers;
 mod documents;
 mod plans;
 mod pool_files;

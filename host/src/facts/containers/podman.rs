@@ -37,7 +37,7 @@ pub(super) async fn look(looking: &Looking<'_>) -> ContainerRuntime {
     let Some(program) = looking.roots.program(NAME) else {
         return not_found(NAME);
     };
-    let mark = mark(looking.roots, &program, &files(looking));
+    let mark = mark(looking.roots, &program, &files(looking), "");
     let mut runtime = match looking.remembered.recall(NAME, &mark) {
         Some(remembered) => remembered,
         None => {
