@@ -69,7 +69,7 @@ impl Host {
         let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
-        let engine = prepare(&chosen, &facts, artifacts).await?;
+        let engine = prepare(&chosen, &facts, &plan, artifacts).await?;
         Ok(Planned {
             chosen,
             facts,
@@ -143,6 +143,8 @@ impl Host {
             net: Net::new(&self.environment, Arc::new(gate)),
             environment: Arc::new(self.environment.clone()),
             logs: act::Logs::new(&self.home, &chosen.wanted.pool.id, job),
+            registries: act::Registries::default(),
+            pool: Arc::new(chosen.wanted.pool.clone()),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),
@@ -180,6 +182,7 @@ fn wants_containers(chosen: &Chosen) -> bool {
 pub(super) async fn prepare(
     chosen: &Chosen,
     facts: &Facts,
+    plan: &Plan,
     artifacts: Artifacts,
 ) -> Result<PreparedEngine, Failure> {
     let asked = PrepareRequest {
@@ -191,7 +194,7 @@ pub(super) async fn prepare(
     };
     let prepared = chosen.session.prepare(&asked).await;
     let engine = prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-    vet::prepared(&engine, &chosen.wanted.pool)
+    vet::prepared(&engine, plan, &chosen.wanted.pool)
         .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
     Ok(engine)
 }
@@ -212,7 +215,7 @@ async fn resolve_if_possible(
     }
 }
 
-fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
+pub(super) fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
     expected
         .iter()
         .map(|(step, expected)| (step.clone(), expected.artifact.clone()))
