@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use engine_provider_api::{Step, TemplateError};
 
-use super::{CommandFailure, command};
+use super::{CommandFailure, PackageError, command};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
@@ -160,6 +160,15 @@ pub enum ActError {
         #[source]
         source: Box<ModelError>,
     },
+    /// A program of the distribution's packages cannot be had.
+    #[error("step `{step}` cannot be done")]
+    Package {
+        /// The step.
+        step: String,
+        /// Why.
+        #[source]
+        source: Box<PackageError>,
+    },
     /// The step was ended because another one failed, or by the operator.
     #[error("step `{step}` was cancelled")]
     Cancelled {
@@ -284,6 +293,7 @@ impl ActError {
             Self::Model { source, .. } => Some(source.as_ref()),
             Self::Process { source, .. } => Some(source.as_ref()),
             Self::Digest { source, .. } => Some(source),
+            Self::Package { source, .. } => Some(source.as_ref()),
             _ => None,
         }
     }
