@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use engine_provider_api::{Step, TemplateError};
 
-use super::{CommandFailure, PackageError, command};
+use super::{CommandFailure, ImageError, PackageError, command};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
@@ -169,6 +169,15 @@ pub enum ActError {
         #[source]
         source: Box<PackageError>,
     },
+    /// The image could not be obtained.
+    #[error("step `{step}` could not obtain its image")]
+    Image {
+        /// The step.
+        step: String,
+        /// Why.
+        #[source]
+        source: Box<ImageError>,
+    },
     /// The step was ended because another one failed, or by the operator.
     #[error("step `{step}` was cancelled")]
     Cancelled {
@@ -239,6 +248,16 @@ impl ActError {
         }
     }
 
+    pub(crate) fn image(step: &Step, source: ImageError) -> Self {
+        if source.is_cancelled() {
+            return Self::cancelled(step);
+        }
+        Self::Image {
+            step: step.id.clone(),
+            source: Box::new(source),
+        }
+    }
+
     pub(super) fn refused(step: &Step, source: Refusal) -> Self {
         Self::Refused {
             step: step.id.clone(),
@@ -275,6 +294,7 @@ impl ActError {
             Self::Net { source, .. } => source,
             Self::Store { source, .. } => source,
             Self::Process { source, .. } => source,
+            Self::Image { source, .. } => source,
             _ => self,
         };
         crate::narrate::chain(inner)
@@ -292,6 +312,7 @@ impl ActError {
             Self::Store { source, .. } => Some(source.as_ref()),
             Self::Model { source, .. } => Some(source.as_ref()),
             Self::Process { source, .. } => Some(source.as_ref()),
+            Self::Image { source, .. } => Some(source.as_ref()),
             Self::Digest { source, .. } => Some(source),
             Self::Package { source, .. } => Some(source.as_ref()),
             _ => None,

@@ -51,6 +51,9 @@ pub use dag::run_all;
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use logs::Logs;
 pub use permit::{PlanGate, planned_hosts};
+pub use pull_image::{ImageError, PullFault, Registries};
+
+pub(crate) use pull_image::Wanted as WantedImage;
 
 pub(crate) use checkout::is_full_commit;
 pub(crate) use git::{Git, Scheme, scheme_of, shown};

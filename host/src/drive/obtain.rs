@@ -42,7 +42,7 @@ impl Host {
         let planned = self.with_tools(planned, request).await?;
         let (plan, _) = resolve::plan(&planned.context, &planned.plan).await?;
         let artifacts = act::run_all(&planned.context, &plan).await?;
-        let engine = prepare(&planned.chosen, &planned.facts, artifacts.clone()).await?;
+        let engine = prepare(&planned.chosen, &planned.facts, &plan, artifacts.clone()).await?;
         for warning in engine
             .warnings
             .iter()

@@ -6,6 +6,7 @@
 //!   build/KEY/     manifest.json, tree/      build outputs
 //!   observe/KEY/   manifest.json             what programs printed
 //!   archive/KEY/   manifest.json, tree/      unpacked downloads
+//!   images/        HEX.json                  what is known of pulled container images
 //!   blobs/sha256/  HEX, HEX.json             single files, mode 0444, and how they were verified
 //!   partial/       NAME.partial              downloads that may be resumed
 //!   tmp/           NAME.RANDOM/              work of one run; rubbish once nobody holds it

@@ -55,6 +55,31 @@ pub fn choose<'a>(pool: &Pool, gpus: &'a Gpus) -> Result<Choice<'a>, ProviderErr
     Ok(Choice::Gpus(chosen))
 }
 
+/// As [`choose`], for an engine that knows NVIDIA's GPUs only; `engine` is named in messages.
+pub fn choose_nvidia<'a>(
+    pool: &Pool,
+    gpus: &'a Gpus,
+    engine: &str,
+) -> Result<Choice<'a>, ProviderError> {
+    let choice = choose(pool, gpus)?;
+    let Choice::Gpus(chosen) = &choice else {
+        return Ok(choice);
+    };
+    let Some(other) = chosen.iter().find(|gpu| gpu.vendor != "nvidia") else {
+        return Ok(choice);
+    };
+    let message = format!(
+        "this provider runs {engine} on NVIDIA GPUs only, not on {}",
+        other.name
+    );
+    match pool.gpu {
+        GpuPolicy::Require => Err(allow_processor(ProviderError::unavailable(message))),
+        _ => Ok(Choice::Processor {
+            warning: Some(format!("{message}: this pool runs on the processor")),
+        }),
+    }
+}
+
 /// The refusal for a pool that requires a GPU where none works: what was tried, what would repair
 /// it, and the flag that allows the processor.
 #[must_use]
@@ -282,6 +307,25 @@ mod tests {
                 warning: Some(warning)
             })
         );
+    }
+
+    #[test]
+    fn gpus_that_an_engine_does_not_know_are_not_used() {
+        let gpus = Gpus {
+            status: GpuStatus::Present,
+            devices: vec![gpu(0, "amd")],
+            ..Gpus::default()
+        };
+        let refused = choose_nvidia(&pool(json!({})), &gpus, "Toy").unwrap_err();
+        assert_eq!(
+            refused.message,
+            "this provider runs Toy on NVIDIA GPUs only, not on Card"
+        );
+        let preferred = choose_nvidia(&pool(json!({ "gpu": "prefer" })), &gpus, "Toy");
+        assert!(matches!(
+            preferred,
+            Ok(Choice::Processor { warning: Some(_) })
+        ));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! and host compiler ([`cuda`]), how a cmake project is built ([`cmake`]), which tools and packages ([`tools`]), what a list of flags means
 //! ([`flags`]) and whether a program knows them ([`help`]), which environment ([`environment`]),
 //! what a model is called ([`model`]), which image and what is mounted ([`container`]), how an engine
-//! that runs already is attached to ([`external`]). What is particular to one engine stays in its
+//! that runs already is attached to ([`external`]), how Python packages are installed ([`python`]). What is particular to one engine stays in its
 //! provider.
 
 pub mod cmake;
@@ -16,4 +16,5 @@ pub mod flags;
 pub mod gpu;
 pub mod help;
 pub mod model;
+pub mod python;
 pub mod tools;

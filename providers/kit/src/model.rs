@@ -1,4 +1,6 @@
-//! What a model is called when nobody named it.
+//! The model of a pool: what it is called when nobody named it, and whether an engine can read it.
+
+use engine_provider_api::{ModelSource, Pool, ProviderError};
 
 /// The last part of a model reference without its file suffix: `hf:org/repo/Qwen-Q4.gguf` and
 /// `/models/Qwen-Q4.gguf` are `Qwen-Q4`, `builtin:haiku` is `haiku`.
@@ -9,6 +11,45 @@ pub fn public_name(reference: &str) -> String {
     let last = path.rsplit(['/', ':']).next().unwrap_or(path);
     let stem = last.strip_suffix(".gguf").unwrap_or(last);
     if stem.is_empty() { "model" } else { stem }.to_owned()
+}
+
+/// The model of a pool for an engine that reads directories as the Hugging Face hub has them, and that
+/// has no model of its own; `engine` is named in messages.
+pub fn directory<'a>(pool: &'a Pool, engine: &str) -> Result<&'a ModelSource, ProviderError> {
+    let model = pool.provisioning.model.as_ref().ok_or_else(|| {
+        ProviderError::invalid("provisioning.model", "the pool names no model to serve").hint(
+            format!(
+                "{engine} has no model of its own: write a pool file with `provisioning.model.ref`, \
+                 for example `hf:Qwen/Qwen2.5-0.5B-Instruct` or `file:/srv/models/qwen`"
+            ),
+        )
+    })?;
+    let reference = model.reference.as_str();
+    let path = reference.split(['?', '#']).next().unwrap_or_default();
+    if path.to_ascii_lowercase().ends_with(".gguf") || path.starts_with("builtin:") {
+        let message = format!("`{reference}` is a GGUF file, and {engine} reads model directories");
+        return Err(
+            ProviderError::invalid("provisioning.model.ref", message).hint(
+                "name the model's Hugging Face repository or a directory with `config.json`, or set \
+                 `engine: llamacpp`, which reads GGUF files",
+            ),
+        );
+    }
+    Ok(model)
+}
+
+/// Where a model lies inside a container: engines show the last part of the path.
+#[must_use]
+pub fn inside(id: &str) -> String {
+    let plain = |letter: char| match letter {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => letter,
+        _ => '-',
+    };
+    let name: String = id.chars().map(plain).collect();
+    match name.trim_matches('.') {
+        "" => "/models/model".to_owned(),
+        name => format!("/models/{name}"),
+    }
 }
 
 #[cfg(test)]
@@ -27,5 +68,12 @@ mod tests {
         ] {
             assert_eq!(public_name(reference), name, "{reference}");
         }
+    }
+
+    #[test]
+    fn a_name_cannot_leave_the_directory_of_models() {
+        assert_eq!(inside("Qwen/Qwen2.5 x"), "/models/Qwen-Qwen2.5-x");
+        assert_eq!(inside("../etc"), "/models/-etc");
+        assert_eq!(inside(".."), "/models/model");
     }
 }

@@ -1,12 +1,36 @@
-//! Hugging Face Text Generation Inference, in maintenance upstream.
+//! Text Generation Inference: how its container is run.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`decision`] | what follows from pool and machine alone |
+//! | [`settings`] | what an operator may set, and what the provider sets: all through the environment |
+//! | [`run`] | container, probes and proof of the engine |
+//! | [`diagnoses`] | what its last words mean |
+
+mod decision;
+mod diagnoses;
+mod run;
+mod settings;
 
 use engine_provider_api::{
-    EngineProvisioner, Mode, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine,
-    ProviderError, ProviderInfo, export_provider,
+    Act, EngineProvisioner, Mode, ModelShape, Plan, PlanRequest, Pool, PrepareRequest,
+    PreparedEngine, ProviderError, ProviderInfo, StageModel, Step, export_provider,
 };
+use engine_provider_kit::{container, external};
 
+use crate::decision::{Decision, options_schema};
+
+/// The provider.
 #[derive(Default)]
-struct Tgi;
+pub struct Tgi;
+
+export_provider!(Tgi, manifest = {
+    name: "tgi",
+    description: "Text Generation Inference, from Hugging Face's container image.",
+    modes: ["container", "external"],
+});
+
+const MODEL: &str = "model-fetch";
 
 impl EngineProvisioner for Tgi {
     fn info(&self) -> ProviderInfo {
@@ -14,25 +38,46 @@ impl EngineProvisioner for Tgi {
             requires: Vec::new(),
             name: "tgi".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            modes: vec![Mode::Container],
+            modes: vec![Mode::Container, Mode::External],
             tools: Vec::new(),
-            options_schema: serde_json::Value::Null,
+            options_schema: options_schema(),
             default_pool: Pool::new("default", "tgi"),
-            homepage: None,
+            homepage: Some("https://github.com/huggingface/text-generation-inference".to_owned()),
         }
     }
 
-    fn plan(&self, _: &PlanRequest) -> Result<Plan, ProviderError> {
-        Err(ProviderError::unavailable("not yet"))
+    fn plan(&self, request: &PlanRequest) -> Result<Plan, ProviderError> {
+        if request.mode == Mode::External {
+            return external::plan(&request.pool);
+        }
+        let decision = Decision::take(&request.pool, &request.facts, request.mode)?;
+        let model = Step {
+            id: MODEL.to_owned(),
+            after: Vec::new(),
+            act: Act::StageModel(StageModel {
+                reference: decision.model.reference.clone(),
+                digest: decision.model.checksum.clone(),
+                cache_dir: decision.model.cache_dir.clone(),
+                shape: ModelShape::Directory,
+                ..StageModel::default()
+            }),
+        };
+        Ok(Plan {
+            requires: Vec::new(),
+            steps: vec![container::pull(decision.image.clone()), model],
+            notes: decision.notes,
+            warnings: decision.warnings,
+        })
     }
 
-    fn prepare(&self, _: &PrepareRequest) -> Result<PreparedEngine, ProviderError> {
-        Err(ProviderError::unavailable("not yet"))
+    fn prepare(&self, request: &PrepareRequest) -> Result<PreparedEngine, ProviderError> {
+        if request.mode == Mode::External {
+            return external::prepare(&request.pool, run::from_outside());
+        }
+        let decision = Decision::take(&request.pool, &request.facts, request.mode)?;
+        run::prepare(&decision, request)
     }
 }
 
-export_provider!(Tgi, manifest = {
-    name: "tgi",
-    description: "Hugging Face Text Generation Inference, in maintenance upstream.",
-    modes: ["container"],
-});
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ mod fixed;
 mod observe;
 mod packages;
 mod project;
+mod pull_image;
 mod require_tools;
 mod submodules;
 
@@ -69,6 +70,8 @@ pub(crate) fn bench(tools: &[&str]) -> Bench {
         environment: Arc::new(Environment::from_pairs([("PATH", "/usr/bin:/bin")])),
         package_index: None,
         logs: Logs::new(&Home::at(home.path()), "chat", Some("job")),
+        registries: Registries::default(),
+        pool: Arc::new(engine_provider_api::Pool::new("chat", "toy")),
         pool_id: "chat".to_owned(),
         engine: "toy".to_owned(),
         base: home.path().to_owned(),
