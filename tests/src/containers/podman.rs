@@ -82,11 +82,13 @@ impl Podman {
             gateway,
         } = &self.network;
         // crun refuses some machines' control groups, and the limits that podman asks for by itself
-        // are more than a machine inside a container may give.
+        // are more than a machine inside a container may give. Its locks lie in memory that every
+        // podman of a user shares, where those of a removed storage stay taken for ever: not here.
         let containers = format!(
             "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\
-             [engine]\nruntime = \"runc\"\n\
+             [engine]\nruntime = \"runc\"\nlock_type = \"file\"\ntmp_dir = \"{}\"\n\
              [network]\ndefault_network = \"{name}\"\nnetwork_config_dir = \"{}\"\n",
+            self.file("tmp"),
             self.file("networks")
         );
         let storage = format!(

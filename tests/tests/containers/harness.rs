@@ -12,9 +12,14 @@ fn both_runtimes_pull_the_image_and_reach_its_engine_on_the_loopback_address() {
         let digest = registry.push("tiny", "1", &Image::engine());
         let name = format!("{}/tiny@{digest}", registry.address());
         containers.run(&["pull", "--quiet", &name]);
-        for layer in Image::engine().layer_digests() {
-            assert_eq!(registry.fetches(&layer), 1, "{}", registry.log());
-        }
+        // Docker's storage is shared: another test may have brought it the layers.
+        let layers = Image::engine().layer_digests();
+        let fetched = layers.iter().map(|layer| registry.fetches(layer));
+        assert!(
+            kind == ContainerKind::Docker || fetched.eq(layers.iter().map(|_| 1)),
+            "{}",
+            registry.log()
+        );
         assert_eq!(
             containers.digests_of(&format!("{}/tiny", registry.address())),
             [digest]

@@ -45,7 +45,7 @@ under_both! {
 
         let run = running.end(Signal::INT).code(130);
         // A tag may mean something else tomorrow: what to write instead is said.
-        run.says("may be another image tomorrow");
+        run.says("may name another image tomorrow");
         run.says(&format!("digest: {}", stage.digest));
         stage.assert_clean();
         assert_eq!(stage.left(), Vec::<String>::new());
