@@ -97,9 +97,12 @@ impl ExitReason {
                 "describe the devices anew: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
             ),
             Self::NoDaemon { .. } => Some("start it: `sudo systemctl start docker`"),
-            Self::NoControlGroup { .. } => Some(
-                "leave `cpus` and `numa_nodes` out of the pool, or let systemd delegate the controller to users",
+            Self::NoControlGroup { controller } if controller == "cpuset" => Some(
+                "leave `cpus` and `numa_nodes` out of the pool, or let systemd delegate `cpuset` to users",
             ),
+            Self::NoControlGroup { .. } => {
+                Some("let systemd delegate the controller to users, or run the host as root")
+            }
             Self::NoSuchProcessors { .. } => {
                 Some("correct `provisioning.container.cpus` or `numa_nodes` of the pool")
             }

@@ -2,7 +2,8 @@
 //!
 //! The Container Device Interface names a device by UUID where its description was made that way,
 //! else by index, a MIG slice as `0:1`. Both runtimes take these names with `--device`; only a docker
-//! without CDI that has NVIDIA's own runtime is told `--gpus`, which podman ignores without a word.
+//! for which there are none, and that has NVIDIA's own runtime, is told `--gpus`, which podman ignores
+//! without a word.
 
 use std::collections::BTreeMap;
 
@@ -22,22 +23,33 @@ pub fn gpu_arguments(
     if gpus.is_empty() {
         return Ok(Vec::new());
     }
-    let is_docker = Runtime::of(runtime) == Runtime::Docker;
-    if is_docker && !runtime.cdi && runtime.nvidia_runtime {
+    let named = if runtime.cdi {
+        device_arguments(facts, gpus)
+    } else {
+        Err(no_gpus(runtime))
+    };
+    // Many a docker knows such names and nobody described the devices: its own way works there.
+    if named.is_err() && has_own_way(runtime) {
         let ids: Vec<&str> = gpus.iter().map(|gpu| id_of(facts, gpu)).collect();
         // Docker reads the value as CSV: without the quotes the second device is another setting.
-        return Ok(vec![
-            "--gpus".to_owned(),
-            format!("\"device={}\"", ids.join(",")),
-        ]);
+        let value = format!("\"device={}\"", ids.join(","));
+        return Ok(vec![OWN_WAY.to_owned(), value]);
     }
-    if !runtime.cdi {
-        return Err(no_gpus(runtime));
-    }
-    let names = gpus.iter().map(|gpu| device_name(facts, gpu));
+    named
+}
+
+/// Docker's own flag for GPUs.
+pub(super) const OWN_WAY: &str = "--gpus";
+
+/// Whether a runtime can give GPUs without names: docker with NVIDIA's runtime.
+fn has_own_way(runtime: &ContainerRuntime) -> bool {
+    Runtime::of(runtime) == Runtime::Docker && runtime.nvidia_runtime
+}
+
+fn device_arguments(facts: &Facts, gpus: &[String]) -> Result<Vec<String>, ContainerError> {
     let mut arguments = Vec::new();
-    for name in names {
-        arguments.extend(["--device".to_owned(), name?]);
+    for gpu in gpus {
+        arguments.extend(["--device".to_owned(), device_name(facts, gpu)?]);
     }
     Ok(arguments)
 }
@@ -244,7 +256,14 @@ mod tests {
         docker.nvidia_runtime = true;
         let told = gpu_arguments(&docker, &machine, &words(&["0", "GPU-b"])).unwrap();
         assert_eq!(told, ["--gpus", "\"device=GPU-a,GPU-b\""]);
+        // Knowing names is of no use where nobody described the devices.
         docker.cdi = true;
+        let told = gpu_arguments(&docker, &machine, &words(&["GPU-a"])).unwrap();
+        assert_eq!(told, ["--gpus", "\"device=GPU-a\""]);
+        let described = facts(&[(0, "GPU-a")], &["nvidia.com/gpu=0"]);
+        let told = gpu_arguments(&docker, &described, &words(&["GPU-a"])).unwrap();
+        assert_eq!(told, ["--device", "nvidia.com/gpu=0"]);
+        docker.nvidia_runtime = false;
         assert!(gpu_arguments(&docker, &machine, &words(&["GPU-a"])).is_err());
         // Podman would ignore `--gpus` without a word.
         let mut old = podman();

@@ -43,4 +43,4 @@ pub use reference::{Reference, ReferenceError};
 pub use registries_conf::{Endpoint, Registries, RegistriesError};
 pub use registry::{Inquirer, PlaceFailure, Platform, RegistryError, RemoteImage};
 pub use run::{BindMount, Published, Run, run_arguments, run_warnings, shown_arguments};
-pub use runtime::{Runtime, choose, environment, fixes};
+pub use runtime::{Runtime, choose, choose_for, environment, fixes};

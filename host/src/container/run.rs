@@ -8,7 +8,10 @@ use std::{
 
 use engine_provider_api::{ContainerRuntime, Facts};
 
-use super::{ContainerError, Runtime, check, gpus::gpu_arguments};
+use super::{
+    ContainerError, Runtime, check,
+    gpus::{OWN_WAY, gpu_arguments},
+};
 
 /// One container, everything filled in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -111,9 +114,15 @@ pub fn shown_arguments(
     words.option("--log-driver", "none");
     hardening(&mut words, runtime, run, !gpus.is_empty());
     limits(&mut words, runtime, run);
+    let own_way = gpus.first().is_some_and(|word| word == OWN_WAY);
     words.all.extend(gpus);
     network(&mut words, kind, run);
-    environment(&mut words, runtime, run);
+    environment(&mut words, run);
+    // Where NVIDIA's runtime is docker's default one, an image that says `all` gets them all, beside
+    // those that it is given.
+    if runtime.nvidia_runtime && !own_way {
+        words.option("--env", "NVIDIA_VISIBLE_DEVICES=void");
+    }
     for mount in &run.mounts {
         words.option("--mount", bind(runtime, mount));
     }
@@ -251,17 +260,12 @@ fn network(words: &mut Words, kind: Runtime, run: &Run) {
     }
 }
 
-fn environment(words: &mut Words, runtime: &ContainerRuntime, run: &Run) {
+fn environment(words: &mut Words, run: &Run) {
     for (name, value) in &run.env {
         words.option("--env", format!("{name}={value}"));
     }
     for name in &run.secret_env {
         words.option("--env", name);
-    }
-    // Where NVIDIA's runtime is docker's default one, an image that says `all` gets them all, beside
-    // those that it is given.
-    if runtime.nvidia_runtime && (runtime.cdi || run.gpus.is_empty()) {
-        words.option("--env", "NVIDIA_VISIBLE_DEVICES=void");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine_provider_api::{ContainerRuntime, Facts};
 
-use super::ContainerError;
+use super::{ContainerError, gpus::gpu_arguments};
 use crate::{
     config::environment::Environment,
     fault::{Hint, hint},
@@ -86,6 +86,35 @@ pub fn choose<'a>(
     usable
         .copied()
         .ok_or_else(|| no_runtime(facts, wanted, &asked))
+}
+
+/// The runtime for a pool with these GPUs, and why the usual one was passed over, where it was: one
+/// that cannot give them is of no use while another can.
+///
+/// `gpus`: as [`super::gpu_arguments`] takes them; none: the usual one.
+pub fn choose_for<'a>(
+    facts: &'a Facts,
+    wanted: Option<&str>,
+    gpus: &[String],
+) -> Result<(&'a ContainerRuntime, Option<String>), ContainerError> {
+    let usual = choose(facts, wanted)?;
+    let reason = match gpu_arguments(usual, facts, gpus) {
+        Err(reason) if wanted.is_none() => reason,
+        _ => return Ok((usual, None)),
+    };
+    let mut runtimes = facts.containers.runtimes.iter();
+    let other = runtimes
+        .find(|other| other.unusable.is_none() && gpu_arguments(other, facts, gpus).is_ok());
+    Ok(match other {
+        Some(other) => {
+            let told = format!(
+                "{} is used, {} was passed over: {reason}",
+                other.name, usual.name
+            );
+            (other, Some(told))
+        }
+        None => (usual, None),
+    })
 }
 
 fn no_runtime(facts: &Facts, wanted: Option<&str>, asked: &[&ContainerRuntime]) -> ContainerError {
@@ -192,6 +221,32 @@ mod tests {
         assert_eq!(name(&both, None), "podman");
         assert_eq!(name(&both, Some("docker")), "docker");
         assert_eq!(name(&machine(Some("too old"), None), None), "docker");
+    }
+
+    #[test]
+    fn a_runtime_that_cannot_give_the_gpus_is_passed_over_for_one_that_can() {
+        let mut facts = machine(None, None);
+        facts.containers.runtimes[0].cdi = true;
+        facts.containers.runtimes[1].nvidia_runtime = true;
+        let gpus = ["GPU-a".to_owned()];
+        let name = |facts: &Facts, wanted| {
+            let (runtime, told) = choose_for(facts, wanted, &gpus).unwrap();
+            (runtime.name.clone(), told)
+        };
+        // Podman has no device for it, docker's own runtime needs none.
+        let told =
+            "docker is used, podman was passed over: no container device stands for GPU `GPU-a`";
+        assert_eq!(
+            name(&facts, None),
+            ("docker".to_owned(), Some(told.to_owned()))
+        );
+        assert_eq!(name(&facts, Some("podman")), ("podman".to_owned(), None));
+        assert_eq!(choose_for(&facts, None, &[]).unwrap().0.name, "podman");
+        facts.containers.cdi_devices = vec!["nvidia.com/gpu=GPU-a".to_owned()];
+        assert_eq!(name(&facts, None), ("podman".to_owned(), None));
+        facts.containers.cdi_devices.clear();
+        facts.containers.runtimes[1].nvidia_runtime = false;
+        assert_eq!(name(&facts, None), ("podman".to_owned(), None));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::{
 };
 
 use engine_provider_api::{
-    Act, Artifact, ContainerLaunch, ContainerRuntime, Facts, Launch, Plan, Pool, PreparedEngine,
-    Template, TemplateError,
+    Act, Artifact, ContainerLaunch, ContainerRuntime, Device, Facts, GpuPolicy, Launch, Plan, Pool,
+    PreparedEngine, Template, TemplateError,
 };
 
 use crate::{
@@ -30,6 +30,38 @@ pub struct Contained {
     pub args: Vec<String>,
     /// What of its wishes is not granted here.
     pub warnings: Vec<String>,
+}
+
+/// Settles which runtime a pool's container is for, before anything is planned: the image is pulled
+/// into the storage of the one that runs it. Says why another than the usual one is taken.
+///
+/// A machine on which no runtime can be used is told of later, with what the engine wants of it.
+pub(super) fn settle_runtime(pool: &mut Pool, facts: &Facts) -> Option<String> {
+    let settings = pool.provisioning.container.as_ref();
+    if settings.is_some_and(|settings| settings.runtime.is_some()) {
+        return None;
+    }
+    let (runtime, told) = container::choose_for(facts, None, &gpus(pool, facts)).ok()?;
+    let told = told?;
+    let settings = pool.provisioning.container.get_or_insert_default();
+    settings.runtime = Some(runtime.name.clone());
+    Some(told)
+}
+
+/// GPUs that the pool may use: those that it names, else all there are.
+fn gpus(pool: &Pool, facts: &Facts) -> Vec<String> {
+    if pool.gpu == GpuPolicy::Forbid {
+        return Vec::new();
+    }
+    let named = pool.devices.iter().map(|device| match device {
+        Device::Index(index) => index.to_string(),
+        Device::Uuid(uuid) => uuid.clone(),
+    });
+    let all = facts.gpus.devices.iter().map(|gpu| gpu.uuid.clone());
+    match pool.devices.is_empty() {
+        true => all.collect(),
+        false => named.collect(),
+    }
 }
 
 /// The container of an engine that runs in one, on this machine or the one that the facts describe.

@@ -6,7 +6,11 @@ use engine_provider_api::{
     Artifact, Facts, Mode, Plan, PlanRequest, PrepareRequest, PreparedEngine,
 };
 
-use super::{Chosen, Contained, DriveError, Host, Request, contained::contained, vet};
+use super::{
+    Chosen, Contained, DriveError, Host, Request,
+    contained::{contained, settle_runtime},
+    vet,
+};
 use crate::{
     act::{self, Artifacts, Expected, FindTool, Toolbox},
     facts::{self, Collected, Collector, PackageIndex},
@@ -32,6 +36,8 @@ pub struct Planned {
     pub engine: PreparedEngine,
     /// The container that it would be started in, where it is one.
     pub contained: Option<Contained>,
+    /// Why another container runtime is used than the usual one, where that is so.
+    pub(super) passed_over: Option<String>,
     /// What the steps are given.
     pub(super) context: act::Context,
     /// Whether the facts describe another machine.
@@ -45,7 +51,7 @@ impl Host {
     ///
     /// The provider prepares the expected results here already, so that wrong flags are refused
     /// before an hour of building.
-    pub async fn plan(&self, chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
+    pub async fn plan(&self, mut chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
         let (
             Collected {
                 facts,
@@ -54,6 +60,10 @@ impl Host {
             },
             foreign,
         ) = self.facts(&chosen, request).await?;
+        let passed_over = match chosen.mode {
+            Mode::Container => settle_runtime(&mut chosen.wanted.pool, &facts),
+            _ => None,
+        };
         let asked = PlanRequest {
             requires: Vec::new(),
             pool: chosen.wanted.pool.clone(),
@@ -81,6 +91,7 @@ impl Host {
             expected,
             engine,
             contained,
+            passed_over,
             context,
             foreign,
             unresolved,

@@ -135,16 +135,27 @@ fn a_machine_that_can_run_no_container_is_told_before_anything_is_pulled() {
 #[test]
 fn a_gpu_without_a_container_device_is_told_before_anything_is_pulled() {
     let machine = machine();
-    let text = std::fs::read_to_string(facts("podman-one-gpu")).unwrap();
+    let run = undescribed(&machine, "podman-two-gpus").code(5);
+    run.says("no container device stands for GPU `GPU-11111111-2222-3333-4444-555555555555`");
+    run.says("nvidia-ctk cdi generate");
+}
+
+#[test]
+fn a_runtime_that_cannot_give_the_gpus_is_passed_over_for_one_that_can() {
+    let machine = machine();
+    let run = undescribed(&machine, "podman-one-gpu").code(0);
+    run.says("docker is used, podman was passed over: no container device stands for GPU");
+    run.says("--gpus '\"device=GPU-3d4f7a0e-6a0f-4f6c-9a7b-5f0c1d2e3f40\"'");
+}
+
+/// The plan for a machine whose GPUs nobody described to container runtimes.
+fn undescribed(machine: &Machine, name: &str) -> Run {
+    let text = std::fs::read_to_string(facts(name)).unwrap();
     let path = machine.write(
         "facts.json",
-        &text.replace("nvidia.com/gpu=0", "nvidia.com/gpu=7"),
+        &text.replace("nvidia.com/gpu", "other.com/gpu"),
     );
-    let run = machine
-        .run(&["plan", "--facts", path.to_str().unwrap()])
-        .code(5);
-    run.says("no container device stands for GPU `GPU-3d4f7a0e-6a0f-4f6c-9a7b-5f0c1d2e3f40`");
-    run.says("nvidia-ctk cdi generate");
+    machine.run(&["plan", "--facts", path.to_str().unwrap()])
 }
 
 #[test]

@@ -21,14 +21,24 @@ pub(super) struct Containers {
 /// Looks at the runtimes that were found. `wanted`: only this one will do.
 pub(super) fn judge(facts: &Facts, gpu: GpuPolicy, wanted: Option<&str>) -> Containers {
     let mut found = Containers::default();
-    match container::choose(facts, wanted) {
-        Ok(runtime) => {
+    let gpus: Vec<String> = match gpu {
+        GpuPolicy::Forbid => Vec::new(),
+        _ => facts
+            .gpus
+            .devices
+            .iter()
+            .map(|it| it.uuid.clone())
+            .collect(),
+    };
+    match container::choose_for(facts, wanted, &gpus) {
+        Ok((runtime, told)) => {
             found.notes.push(format!("runs with {}", named(runtime)));
+            found.notes.extend(told);
             found.notes.extend(passed_over(facts, runtime));
             if !runtime.init {
                 found.notes.extend(no_init(runtime));
             }
-            gpus(facts, runtime, gpu, &mut found);
+            give(facts, runtime, &gpus, &mut found);
         }
         Err(error) => {
             found.reasons.push(error.to_string());
@@ -75,9 +85,9 @@ fn no_init(runtime: &ContainerRuntime) -> Option<String> {
 }
 
 /// Whether each GPU has a name that this runtime takes.
-fn gpus(facts: &Facts, runtime: &ContainerRuntime, gpu: GpuPolicy, found: &mut Containers) {
+fn give(facts: &Facts, runtime: &ContainerRuntime, gpus: &[String], found: &mut Containers) {
     let devices = &facts.containers.cdi_devices;
-    if gpu == GpuPolicy::Forbid || facts.gpus.devices.is_empty() {
+    if gpus.is_empty() {
         return;
     }
     if !devices.is_empty() {
@@ -85,13 +95,7 @@ fn gpus(facts: &Facts, runtime: &ContainerRuntime, gpu: GpuPolicy, found: &mut C
             .notes
             .push(format!("container devices: {}", devices.join(", ")));
     }
-    let uuids: Vec<String> = facts
-        .gpus
-        .devices
-        .iter()
-        .map(|it| it.uuid.clone())
-        .collect();
-    if let Err(error) = container::gpu_arguments(runtime, facts, &uuids) {
+    if let Err(error) = container::gpu_arguments(runtime, facts, gpus) {
         found.reasons.push(error.to_string());
         let details = error.details().into_iter();
         found

@@ -39,7 +39,7 @@ const WORDINGS: [Wording; 10] = [
         },
     ),
     (
-        r"controller [`'](?<it>[a-z]+)'? is not available|(?:does not support|doesn't support) cgroup (?<dev>[a-z]+)",
+        r"controller [`'](?<it>[a-z]+)[`'] is not available|(?:does not support|doesn't support) cgroup (?<dev>[a-z]+)",
         |it, _| ExitReason::NoControlGroup {
             controller: it.to_owned(),
         },

@@ -89,6 +89,11 @@ fn what_the_runtimes_print_becomes_one_sentence() {
             "the image does not have the program",
         ),
         (
+            126,
+            "Error: OCI runtime error: crun: the requested cgroup controller `cpuset` is not available",
+            "the runtime may not use the control group `cpuset`",
+        ),
+        (
             125,
             "Error: requested CPUs are not available - requested 9, available: 0-1",
             "this machine does not have those processors: requested CPUs are not available - requested 9, available: 0-1",

@@ -77,6 +77,7 @@ impl Planned {
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = self.plan.warnings.clone();
         all.extend(self.unresolved.clone());
+        all.extend(self.passed_over.clone());
         let contained = self.contained.iter().flat_map(|it| &it.warnings);
         for warning in self.engine.warnings.iter().chain(contained) {
             if !all.contains(warning) {

@@ -71,7 +71,6 @@ fn files(looking: &Looking<'_>) -> Vec<PathBuf> {
     );
     files.extend(user_directory(looking.roots).map(|it| it.join("storage.conf")));
     files.extend(environment.path("CONTAINERS_STORAGE_CONF"));
-    files.push(PathBuf::from("/sys/fs/selinux/enforce"));
     files
 }
 
