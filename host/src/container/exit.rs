@@ -150,7 +150,7 @@ impl std::fmt::Display for ExitReason {
 /// `None`: the engine ended by itself, and its own log says why.
 #[must_use]
 pub fn exit_reason(code: Option<i32>, state: Option<&str>, log: &str) -> Option<ExitReason> {
-    let state = state.and_then(state_of);
+    let state = state.and_then(state_of).filter(|it| is_about(it, code));
     if is_out_of_memory(state.as_ref()) {
         return Some(ExitReason::OutOfMemory);
     }
@@ -181,6 +181,15 @@ fn state_of(text: &str) -> Option<Value> {
         Some(state) => Some(state.take()),
         None => value.is_object().then_some(value),
     }
+}
+
+/// Whether a state can be that of the container whose client gave this code. Where the name was in use
+/// it is that of the container that has it, which may run or have ended long ago.
+fn is_about(state: &Value, code: Option<i32>) -> bool {
+    let theirs = state["ExitCode"].as_i64();
+    theirs
+        .zip(code)
+        .is_none_or(|(theirs, ours)| theirs == i64::from(ours))
 }
 
 fn is_out_of_memory(state: Option<&Value>) -> bool {

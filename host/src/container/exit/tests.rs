@@ -130,10 +130,22 @@ fn what_an_engine_did_is_not_blamed_on_its_runtime() {
     assert_eq!(exit_reason(Some(1), Some(RAN), log), None);
     let log = "Error: listener: address already in use (os error 98)\n";
     assert_eq!(exit_reason(Some(1), None, log), None);
-    assert_eq!(exit_reason(Some(125), Some(RAN), log), None);
+    let ended = RAN.replace("127", "125");
+    assert_eq!(exit_reason(Some(125), Some(&ended), log), None);
     assert_eq!(exit_reason(Some(127), Some(RAN), ""), None);
     assert_eq!(exit_reason(None, None, ""), None);
     assert_eq!(exit_reason(Some(0), Some(RAN), ""), None);
+}
+
+#[test]
+fn the_state_of_the_container_that_has_the_name_is_not_ours() {
+    let log = "docker: Error response from daemon: Conflict. The container name \"/x\" is already in use by container \"2772\".\n";
+    let runs = r#"{"Running":true,"ExitCode":0,"StartedAt":"2026-01-01T00:00:00Z"}"#;
+    let ended = r#"{"OOMKilled":true,"ExitCode":137,"StartedAt":"2026-01-01T00:00:00Z"}"#;
+    for state in [runs, ended] {
+        let reason = exit_reason(Some(125), Some(state), log);
+        assert_eq!(reason, Some(ExitReason::NameInUse), "{state}");
+    }
 }
 
 #[test]
