@@ -23,9 +23,8 @@ const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 pub fn kill_rounds(seeds: Range<u64>) {
     let whole = *WHOLE.get_or_init(duration_of_a_whole_run);
     for seed in seeds {
-        let share = f64::from(u32::try_from(mix(seed) >> 32).expect("32 bits")) / 2f64.powi(32);
         // A little beyond: a host that serves is killed as well.
-        let after = whole.mul_f64(share * 1.1);
+        let after = whole.mul_f64(share(seed) * 1.1);
         println!("seed {seed}: KILL after {} ms", after.as_millis());
         kill_round(after);
     }
@@ -73,6 +72,16 @@ fn kill_round(after: Duration) {
     machine.store().assert_sound();
     assert_eq!(machine.store().entries("build").len(), 1);
     machine.assert_clean();
+}
+
+/// A number from 0 to 1 that a seed decides.
+///
+/// # Panics
+///
+/// Never: 64 bits shifted by 32 are 32.
+#[must_use]
+pub fn share(seed: u64) -> f64 {
+    f64::from(u32::try_from(mix(seed) >> 32).expect("32 bits")) / 2f64.powi(32)
 }
 
 /// SplitMix64: near seeds give far numbers.

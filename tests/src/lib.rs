@@ -19,10 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use chaos::kill_rounds;
+pub use chaos::{kill_rounds, share};
 pub use containers::{
     CREDENTIALS, ContainerKind, Containers, DockerDaemon, IMAGE_REVISION, IMAGE_VERSION, Image,
-    ImageFile, PushedIndex, Registry, basic, this_architecture,
+    ImageFile, KeptBlob, PushedIndex, Registry, basic, this_architecture,
 };
 pub use fixture::{Repository, fixture_pool};
 pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};

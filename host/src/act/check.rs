@@ -125,7 +125,10 @@ fn check_build(id: &str, build: &BuildStep) -> Result<(), ActError> {
         return Err(bad(format!("`{id}` keeps nothing")));
     }
     for output in &build.outputs {
-        check_output(id, output)?;
+        check_inside(id, "output", output)?;
+    }
+    for input in build.inputs.keys() {
+        check_inside(id, "input", input)?;
     }
     for (number, attempt) in build.attempts.iter().enumerate() {
         if attempt.commands.is_empty() {
@@ -187,15 +190,15 @@ fn origin_of(program: &Template) -> Option<Origin> {
     }
 }
 
-/// Outputs are relative, lead nowhere else and are not the whole working directory.
-fn check_output(id: &str, output: &str) -> Result<(), ActError> {
-    let mut parts = Path::new(output).components().peekable();
+/// Outputs and inputs are relative, lead nowhere else and are not the whole working directory.
+fn check_inside(id: &str, what: &str, path: &str) -> Result<(), ActError> {
+    let mut parts = Path::new(path).components().peekable();
     let plain = parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)));
     if plain {
         Ok(())
     } else {
         Err(bad(format!(
-            "output `{output}` of `{id}` is not a path below its working directory"
+            "{what} `{path}` of `{id}` is not a path below its working directory"
         )))
     }
 }

@@ -7,11 +7,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use engine_provider_api::{Facts, Step, Tool};
+use engine_provider_api::{Facts, Pool, Step, Tool};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::Logs;
+use super::{Logs, Registries};
 use crate::{
     config::{environment::Environment, paths::Home},
     narrate::Narrator,
@@ -48,7 +48,11 @@ pub struct Context {
     pub package_index: Option<Url>,
     /// Where commands log to.
     pub logs: Logs,
+    /// What registries said of images during this run.
+    pub registries: Registries,
     /// The pool.
+    pub pool: Arc<Pool>,
+    /// Its name.
     pub pool_id: String,
     /// The engine, so that results are compared with earlier ones of the same engine.
     pub engine: String,

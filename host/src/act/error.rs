@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use engine_provider_api::{Step, TemplateError};
 
-use super::{CommandFailure, command};
+use super::{CommandFailure, ImageError, command};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
@@ -160,6 +160,15 @@ pub enum ActError {
         #[source]
         source: Box<ModelError>,
     },
+    /// The image could not be obtained.
+    #[error("step `{step}` could not obtain its image")]
+    Image {
+        /// The step.
+        step: String,
+        /// Why.
+        #[source]
+        source: Box<ImageError>,
+    },
     /// The step was ended because another one failed, or by the operator.
     #[error("step `{step}` was cancelled")]
     Cancelled {
@@ -230,6 +239,16 @@ impl ActError {
         }
     }
 
+    pub(crate) fn image(step: &Step, source: ImageError) -> Self {
+        if source.is_cancelled() {
+            return Self::cancelled(step);
+        }
+        Self::Image {
+            step: step.id.clone(),
+            source: Box::new(source),
+        }
+    }
+
     pub(super) fn refused(step: &Step, source: Refusal) -> Self {
         Self::Refused {
             step: step.id.clone(),
@@ -266,6 +285,7 @@ impl ActError {
             Self::Net { source, .. } => source,
             Self::Store { source, .. } => source,
             Self::Process { source, .. } => source,
+            Self::Image { source, .. } => source,
             _ => self,
         };
         crate::narrate::chain(inner)
@@ -283,6 +303,7 @@ impl ActError {
             Self::Store { source, .. } => Some(source.as_ref()),
             Self::Model { source, .. } => Some(source.as_ref()),
             Self::Process { source, .. } => Some(source.as_ref()),
+            Self::Image { source, .. } => Some(source.as_ref()),
             Self::Digest { source, .. } => Some(source),
             _ => None,
         }

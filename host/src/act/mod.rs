@@ -50,6 +50,9 @@ pub use dag::run_all;
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use logs::Logs;
 pub use permit::{PlanGate, planned_hosts};
+pub use pull_image::{ImageError, PullFault, Registries};
+
+pub(crate) use pull_image::Wanted as WantedImage;
 
 pub(crate) use checkout::is_full_commit;
 pub(crate) use git::{Git, Scheme, scheme_of, shown};
@@ -57,7 +60,7 @@ pub(crate) use require_tools::{Family, is_at_least};
 
 use crate::{
     narrate::Actor,
-    store::{Begin, Ingredients, Kind, Miss, Patience, Work},
+    store::{Begin, FixedWork, Holder, Ingredients, Kind, Miss, Patience, Work},
 };
 
 const ACTOR: Actor = Actor::EngineProvisioner;
@@ -192,24 +195,50 @@ async fn begin(
     ingredients: Ingredients,
     doing: &str,
 ) -> Result<Begin, ActError> {
-    let on_wait = |holder: Option<&crate::store::Holder>| {
-        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
-        let human = format!(
-            "{}: waiting for {who}, which makes the same result",
-            step.id
-        );
-        context.narrator.say(ACTOR, "wait", &step.id, human);
-    };
-    let patience = Patience {
-        limit: FLIGHT_LIMIT,
-        cancel: &context.cancel,
-        on_wait: &on_wait,
-    };
+    let on_wait = |holder: Option<&Holder>| tell_wait(context, step, holder);
+    let name = context.name_of(step);
     context
         .store
-        .begin(kind, &context.name_of(step), ingredients, doing, patience)
+        .begin(kind, &name, ingredients, doing, patience(context, &on_wait))
         .await
         .map_err(|source| ActError::store(step, source))
+}
+
+/// The same for a result that is made in its final place.
+async fn begin_in_place(
+    context: &Context,
+    kind: Kind,
+    step: &Step,
+    ingredients: Ingredients,
+    doing: &str,
+) -> Result<Begin<FixedWork>, ActError> {
+    let on_wait = |holder: Option<&Holder>| tell_wait(context, step, holder);
+    let name = context.name_of(step);
+    context
+        .store
+        .begin_in_place(kind, &name, ingredients, doing, patience(context, &on_wait))
+        .await
+        .map_err(|source| ActError::store(step, source))
+}
+
+fn tell_wait(context: &Context, step: &Step, holder: Option<&Holder>) {
+    let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
+    let human = format!(
+        "{}: waiting for {who}, which makes the same result",
+        step.id
+    );
+    context.narrator.say(ACTOR, "wait", &step.id, human);
+}
+
+fn patience<'a>(
+    context: &'a Context,
+    on_wait: &'a (dyn Fn(Option<&Holder>) + Send + Sync),
+) -> Patience<'a> {
+    Patience {
+        limit: FLIGHT_LIMIT,
+        cancel: &context.cancel,
+        on_wait,
+    }
 }
 
 /// Publishes finished work, away from the tasks: it is synced to disk.

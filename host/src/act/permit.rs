@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use engine_provider_api::{Act, Facts, Mirror, Plan};
+use engine_provider_api::{Act, ExtractImage, Facts, Mirror, Plan, PullImage};
 
 use super::git;
 use crate::{
+    container,
     model::Reference,
     net::{Gate, Url},
     policy::{NetworkPolicy, Policy, Refusal},
@@ -35,7 +36,12 @@ pub fn planned_hosts(plan: &Plan, facts: &Facts) -> BTreeSet<String> {
                 }
             }
             Act::RequireTools(_) | Act::Observe(_) | Act::InstallPackages(_) => {}
-            Act::PullImage(_) | Act::ExtractImage(_) => {}
+            Act::PullImage(PullImage { image, .. })
+            | Act::ExtractImage(ExtractImage { image, .. }) => {
+                if let Ok(image) = container::Reference::of(image) {
+                    hosts.extend(image.hosts());
+                }
+            }
         }
     }
     hosts
@@ -119,6 +125,9 @@ mod tests {
             {"id": "b", "kind": "download", "urls": ["https://files.test/x"], "digest": ""},
             {"id": "c", "kind": "stage-model", "reference": "https://models.test/x.gguf"},
             {"id": "d", "kind": "stage-model", "reference": "builtin:haiku"},
+            {"id": "e", "kind": "pull-image", "image": {"repository": "own.test:5000/x", "tag": "1"}},
+            {"id": "f", "kind": "extract-image", "paths": ["/x"], "image": {"repository": "x"}},
+            {"id": "g", "kind": "pull-image", "image": {"repository": "--no name"}},
         ]}))
         .unwrap();
         let facts = Facts {
@@ -128,7 +137,15 @@ mod tests {
         let hosts: Vec<String> = planned_hosts(&plan, &facts).into_iter().collect();
         assert_eq!(
             hosts,
-            ["files.test", "git.test", "index.test", "models.test"]
+            [
+                "auth.docker.io",
+                "files.test",
+                "git.test",
+                "index.test",
+                "models.test",
+                "own.test",
+                "registry-1.docker.io"
+            ]
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The command line: every subcommand and flag, with its help.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine_provider_api::{GpuPolicy, Mode};
@@ -131,6 +131,19 @@ Examples:
     },
 }
 
+impl Command {
+    /// `--authfile`, of the commands that have it.
+    #[must_use]
+    pub fn authfile(&self) -> Option<&Path> {
+        let job = match self {
+            Self::Provision(arguments) => &arguments.job,
+            Self::Plan(job) | Self::Prepare(job) => job,
+            _ => return None,
+        };
+        job.authfile.as_deref()
+    }
+}
+
 /// Which pool, and what overrides it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct JobArguments {
@@ -146,6 +159,12 @@ pub struct JobArguments {
     /// How the engine comes onto the machine.
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<Mode>,
+    /// Container runtime to use. Default: podman where it works, else docker.
+    #[arg(long, value_name = "podman|docker", value_enum)]
+    pub container_runtime: Option<RuntimeFlag>,
+    /// File with credentials for registries, as `podman login --authfile` writes it.
+    #[arg(long, value_name = "FILE")]
+    pub authfile: Option<PathBuf>,
     /// Model to serve instead of the pool's, for example `./model.gguf`.
     #[arg(long, value_name = "REFERENCE")]
     pub model: Option<String>,
@@ -194,6 +213,26 @@ pub struct HostFlags {
     /// Plan for the machine described in this file, from `host facts --json`.
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
+}
+
+/// Which container runtime is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeFlag {
+    /// Podman.
+    Podman,
+    /// Docker.
+    Docker,
+}
+
+impl RuntimeFlag {
+    /// The word used in pool files and facts.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+        }
+    }
 }
 
 /// Where providers run.

@@ -2,7 +2,7 @@
 
 use std::{
     io::{IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use serde_json::Value;
@@ -18,6 +18,7 @@ use crate::{
     config::{
         environment::Environment,
         paths::Home,
+        problem::ConfigError,
         select::{Overlay, Selection},
         syntax::Base,
     },
@@ -50,6 +51,22 @@ impl Context {
             host: Host::new(home, environment, narrator),
             called: Called::by(std::env::args()),
         }
+    }
+
+    /// Takes credentials for registries from a file: everything that asks a registry reads the
+    /// variable that this sets.
+    pub(super) fn use_authfile(&mut self, file: Option<&Path>) -> Result<(), ConfigError> {
+        let Some(file) = file else { return Ok(()) };
+        let bad = |reason: std::io::Error| ConfigError::BadFlag {
+            flag: "--authfile",
+            message: format!("`{}` cannot be read: {reason}", file.display()),
+            help: Some("`podman login --authfile FILE REGISTRY` writes one".to_owned()),
+        };
+        std::fs::File::open(file).map_err(bad)?;
+        let whole = std::path::absolute(file).map_err(bad)?;
+        let environment = std::mem::take(&mut self.host.environment);
+        self.host.environment = environment.with("REGISTRY_AUTH_FILE", whole);
+        Ok(())
     }
 
     /// Prints an error where it is looked for and gives the exit code.
@@ -140,6 +157,7 @@ impl Context {
             overlay: Overlay {
                 mode: job.mode,
                 model: job.model.clone(),
+                container_runtime: job.container_runtime.map(|it| it.as_str().to_owned()),
                 base: Base {
                     directory: std::env::current_dir().unwrap_or_default(),
                     home: self.host.environment.path("HOME"),

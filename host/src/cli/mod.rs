@@ -48,7 +48,10 @@ pub fn main() -> ExitCode {
             });
         }
     };
-    let context = Context::new(cli.output.clone());
+    let mut context = Context::new(cli.output.clone());
+    if let Err(error) = context.use_authfile(cli.command.authfile()) {
+        return ExitCode::from(context.report(&error).code());
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

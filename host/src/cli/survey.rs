@@ -31,7 +31,7 @@ pub(super) async fn show_facts(
     probes.dedup_by(|one, other| one.name == other.name);
     let policy = context.host.policy(&[])?;
     let collector = context.host.collector(policy.run_as.value);
-    let found = collector.collect(&probes).await;
+    let found = collector.collect_with_containers(&probes).await;
     found.register_secrets(context.host.narrator.secrets());
     facts::write(&mut std::io::stdout(), &found, context.form()).map_err(super::config::output)?;
     Ok(Exit::Success)
@@ -57,7 +57,7 @@ pub(super) async fn run_doctor(
             Some(path) => crate::facts::read(path)?,
             None => {
                 let collector = context.host.collector(policy.run_as.value);
-                collector.collect(&info.tools).await.facts
+                collector.collect_with_containers(&info.tools).await.facts
             }
         };
         let plans = plans(&session, &info, &wanted, &facts).await?;

@@ -31,6 +31,13 @@ impl Environment {
         )
     }
 
+    /// The same environment with one variable set.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.0.insert(name.into(), value.into());
+        self
+    }
+
     /// A variable that is set, not empty and UTF-8.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {

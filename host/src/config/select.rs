@@ -64,6 +64,8 @@ pub struct Overlay {
     pub mode: Option<Mode>,
     /// `--model`: a reference; a relative path starts at [`Overlay::base`].
     pub model: Option<String>,
+    /// `--container-runtime`: `podman` or `docker`.
+    pub container_runtime: Option<String>,
     /// Where relative paths of the command line start.
     pub base: Base,
     /// `--gpu`.
@@ -210,6 +212,26 @@ impl Wanted {
         self.note(unused);
         self.pool.provisioning.mode = Some(mode);
         Ok(())
+    }
+
+    /// Takes the container runtime that the command line names, now that the mode is known. It means
+    /// nothing to a mode without containers, which is said.
+    pub fn use_runtime(&mut self, runtime: &str, mode: Mode) {
+        let provisioning = &mut self.pool.provisioning;
+        let container = match mode {
+            Mode::Container => Some(provisioning.container.get_or_insert_default()),
+            Mode::Binary => provisioning
+                .binary
+                .as_mut()
+                .and_then(|binary| binary.image.as_mut()),
+            _ => None,
+        };
+        match container {
+            Some(container) => container.runtime = Some(runtime.to_owned()),
+            None => self.notices.push(format!(
+                "`--container-runtime {runtime}` is not used: mode `{mode}` runs no container"
+            )),
+        }
     }
 
     /// Another model: what was said of the old one (digest, name, quantisation) goes with it.

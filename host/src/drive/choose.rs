@@ -54,6 +54,9 @@ impl Host {
         options::check(&info.options_schema, &wanted.pool.options)
             .map_err(|problems| DriveError::options(&wanted, problems))?;
         let mode = mode_of(&wanted, &info)?;
+        if let Some(runtime) = &request.overlay.container_runtime {
+            wanted.use_runtime(runtime, mode);
+        }
         let narrator = self.narrator.with(|context| {
             context.pool_id = Some(wanted.pool.id.clone());
             context.engine = Some(wanted.pool.engine.clone());

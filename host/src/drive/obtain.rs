@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use engine_provider_api::{Act, PreparedEngine, Step};
 
-use super::{Chosen, DriveError, Host, Planned, Request, plan::prepare};
+use super::{
+    Chosen, DriveError, Host, Planned, Request,
+    plan::{artifacts_of, prepare},
+};
 use crate::{
     act::{self, Artifacts, Outlook},
     fault::Failure,
@@ -39,7 +42,7 @@ impl Host {
         let planned = self.with_tools(planned, request).await?;
         let (plan, _) = resolve::plan(&planned.context, &planned.plan).await?;
         let artifacts = act::run_all(&planned.context, &plan).await?;
-        let engine = prepare(&planned.chosen, &planned.facts, artifacts.clone()).await?;
+        let engine = prepare(&planned.chosen, &planned.facts, &plan, artifacts.clone()).await?;
         for warning in engine
             .warnings
             .iter()
@@ -87,8 +90,9 @@ async fn refuse_hopeless(planned: &Planned) -> Result<(), Failure> {
                 | Outlook::Install { allowed: false, .. }
         )
     };
+    let inputs = artifacts_of(&planned.expected);
     for step in planned.plan.steps.iter().filter(hopeless) {
-        act::run(&planned.context, step, &Artifacts::new()).await?;
+        act::run(&planned.context, step, &inputs).await?;
     }
     Ok(())
 }

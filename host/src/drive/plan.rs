@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use engine_provider_api::{Artifact, Facts, Plan, PlanRequest, PrepareRequest, PreparedEngine};
+use engine_provider_api::{
+    Artifact, Facts, Mode, Plan, PlanRequest, PrepareRequest, PreparedEngine,
+};
 
 use super::{Chosen, DriveError, Host, Request, vet};
 use crate::{
@@ -67,7 +69,7 @@ impl Host {
         let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
-        let engine = prepare(&chosen, &facts, artifacts).await?;
+        let engine = prepare(&chosen, &facts, &plan, artifacts).await?;
         Ok(Planned {
             chosen,
             facts,
@@ -98,10 +100,13 @@ impl Host {
 
     /// Looks at this machine with the eyes of whoever builds and runs engines here.
     async fn look(&self, chosen: &Chosen) -> Collected {
-        let collected = self
-            .collector(chosen.policy.run_as.value)
-            .collect(&chosen.info.tools)
-            .await;
+        let collector = self.collector(chosen.policy.run_as.value);
+        let probes = &chosen.info.tools;
+        let collected = if wants_containers(chosen) {
+            collector.collect_with_containers(probes).await
+        } else {
+            collector.collect(probes).await
+        };
         collected.register_secrets(self.narrator.secrets());
         collected
     }
@@ -138,6 +143,8 @@ impl Host {
             net: Net::new(&self.environment, Arc::new(gate)),
             environment: Arc::new(self.environment.clone()),
             logs: act::Logs::new(&self.home, &chosen.wanted.pool.id, job),
+            registries: act::Registries::default(),
+            pool: Arc::new(chosen.wanted.pool.clone()),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),
@@ -161,10 +168,21 @@ impl Host {
     }
 }
 
+/// Whether the way to the engine leads through an image.
+fn wants_containers(chosen: &Chosen) -> bool {
+    let binary = chosen.wanted.pool.provisioning.binary.as_ref();
+    match chosen.mode {
+        Mode::Container => true,
+        Mode::Binary => binary.is_some_and(|binary| binary.image.is_some()),
+        _ => false,
+    }
+}
+
 /// Asks the provider what exactly is run, given these results.
 pub(super) async fn prepare(
     chosen: &Chosen,
     facts: &Facts,
+    plan: &Plan,
     artifacts: Artifacts,
 ) -> Result<PreparedEngine, Failure> {
     let asked = PrepareRequest {
@@ -176,7 +194,7 @@ pub(super) async fn prepare(
     };
     let prepared = chosen.session.prepare(&asked).await;
     let engine = prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-    vet::prepared(&engine, &chosen.wanted.pool)
+    vet::prepared(&engine, plan, &chosen.wanted.pool)
         .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
     Ok(engine)
 }
@@ -197,7 +215,7 @@ async fn resolve_if_possible(
     }
 }
 
-fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
+pub(super) fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {
     expected
         .iter()
         .map(|(step, expected)| (step.clone(), expected.artifact.clone()))

@@ -107,7 +107,16 @@ impl Collector<'_> {
         gpu::memory_of(&versions, program, pids).await
     }
 
-    /// Looks at the machine; `probes` are the tools that providers name. Bounded: a few seconds at
+    /// Looks at the machine, container runtimes included.
+    pub async fn collect_with_containers(&self, probes: &[ToolProbe]) -> Collected {
+        let looks = futures_util::future::join(self.collect(probes), self.containers());
+        let (mut collected, (containers, evidence)) = looks.await;
+        collected.facts.containers = containers;
+        collected.facts.gpus.evidence.extend(evidence);
+        collected
+    }
+
+    /// Looks at the machine without its container runtimes; `probes` are the tools that providers name. Bounded: a few seconds at
     /// worst, a few milliseconds when nothing changed since the last time.
     pub async fn collect(&self, probes: &[ToolProbe]) -> Collected {
         let roots = &self.roots;

@@ -71,6 +71,21 @@ impl Digest {
         }
     }
 
+    /// The SHA-256 of a text.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::Sha256(store::hex(&Sha256::digest(bytes)))
+    }
+
+    /// The digest of a text in the algorithm of another.
+    #[must_use]
+    pub fn of_like(bytes: &[u8], like: &Self) -> Self {
+        match like {
+            Self::Sha256(_) => Self::of(bytes),
+            Self::Sha512(_) => Self::Sha512(store::hex(&Sha512::digest(bytes))),
+        }
+    }
+
     /// The digits alone.
     #[must_use]
     pub fn hex(&self) -> &str {

@@ -7,12 +7,14 @@
 //!   never leaves https for http.
 //! * Plain http is accepted for loopback hosts, and elsewhere only when a digest is expected, since
 //!   then nobody on the way can change what arrives.
+//! * Credentials go to the server they are for: a redirect to another one leaves them behind.
 //! * HTTP/1.1 only: bulk transfers cost half as much as over HTTP/2.
 //! * What breaks off is resumed (`Range`), what is worth it retried with growing pauses.
 //! * Content is hashed while it streams and compared before anything is published.
 //! * Certificates (`SSL_CERT_FILE`) and proxies (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
 //!   `NO_PROXY`) come from the environment that is given; loopback hosts never go through a proxy.
 
+mod answer;
 mod client;
 mod digest;
 mod error;
@@ -24,7 +26,9 @@ mod transfer;
 
 use std::sync::Arc;
 
+pub(crate) use answer::{Answer, Ask};
 pub use client::Net;
+pub(crate) use client::Trust;
 pub(crate) use digest::hash_file;
 pub use digest::{Digest, DigestError};
 pub use error::NetError;

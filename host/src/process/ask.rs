@@ -47,8 +47,13 @@ pub struct Answer {
 /// Asks a program, in a process group of its own, with standard input closed. Any exit code is an
 /// answer; only what keeps it from answering is an error.
 pub async fn ask(question: &Question) -> Result<Answer, ProcessError> {
+    ask_with_input(question, "").await
+}
+
+/// Asks a program that reads its question from standard input.
+pub async fn ask_with_input(question: &Question, input: &str) -> Result<Answer, ProcessError> {
     let program = question.program.to_string_lossy().into_owned();
-    let mut child = start(question)?;
+    let mut child = start(question, input)?;
     let group = Group(child.id());
     let mut stdout = child.stdout.take().expect("it is piped");
     let mut stderr = child.stderr.take().expect("it is piped");
@@ -94,7 +99,14 @@ pub async fn ask(question: &Question) -> Result<Answer, ProcessError> {
     })
 }
 
-fn start(question: &Question) -> Result<tokio::process::Child, ProcessError> {
+fn start(question: &Question, input: &str) -> Result<tokio::process::Child, ProcessError> {
+    let stdin = match input {
+        "" => Stdio::null(),
+        input => stdin_of(input).map_err(|source| ProcessError::Read {
+            program: question.program.to_string_lossy().into_owned(),
+            source,
+        })?,
+    };
     #[expect(
         clippy::disallowed_methods,
         reason = "process/ is the room that starts processes"
@@ -105,7 +117,7 @@ fn start(question: &Question) -> Result<tokio::process::Child, ProcessError> {
         .env_clear()
         .envs(&question.env)
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -122,6 +134,17 @@ fn start(question: &Question) -> Result<tokio::process::Child, ProcessError> {
         command: command_line(&question.program, &question.args),
         reason: why(question, own, &error),
     })
+}
+
+/// A short text to be read from standard input: in a pipe, which holds it until it is read.
+fn stdin_of(input: &str) -> std::io::Result<Stdio> {
+    const PIPE_HOLDS: usize = 4096;
+    if input.len() > PIPE_HOLDS {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let (reader, mut writer) = std::io::pipe()?;
+    std::io::Write::write_all(&mut writer, input.as_bytes())?;
+    Ok(reader.into())
 }
 
 fn why(question: &Question, own: u32, error: &std::io::Error) -> StartFailure {

@@ -23,7 +23,7 @@ pub(crate) mod testing;
 mod tests;
 pub(crate) mod worker;
 
-pub use ask::{Answer, OUTPUT_LIMIT, Question, ask};
+pub use ask::{Answer, OUTPUT_LIMIT, Question, ask, ask_with_input};
 pub use attend::attend;
 pub use client::{ChildAddress, Keeper, KeeperOptions, Running};
 pub use command::{Child, Exited, Identity, LogFile, Network, Output, Spec, quote, signal_name};

@@ -1,11 +1,14 @@
-//! Mutable references become immutable ones: a branch or tag is a commit from here on.
+//! Mutable references become immutable ones: a branch or tag is a commit, and a tag of an image a
+//! digest, from here on.
 //!
 //! What was resolved is the plan's from then on: keys, versions and records name the commit, and a
 //! branch that advances is another build.
 
+mod image;
+
 use std::time::Duration;
 
-use engine_provider_api::{Act, Checkout, Mirror, Plan, Step};
+use engine_provider_api::{Act, Checkout, ExtractImage, Mirror, Plan, PullImage, Step};
 use serde::Serialize;
 
 use crate::{
@@ -31,24 +34,35 @@ pub struct Resolved {
     pub from: String,
 }
 
-/// Gives the plan with every reference replaced by a commit, and what was replaced. A plan that
-/// names commits only is given back without asking anybody.
+/// Gives the plan with every reference replaced by a commit or digest, and the commits. A plan that
+/// names commits only, and images that are here, is given back without asking anybody.
 pub async fn plan(context: &Context, plan: &Plan) -> Result<(Plan, Vec<Resolved>), ActError> {
-    let mut plan = plan.clone();
+    let mut resolved = plan.clone();
     let mut all = Vec::new();
-    for step in &mut plan.steps {
-        let resolved = match &step.act {
+    for (index, step) in plan.steps.iter().enumerate() {
+        match &step.act {
             Act::Checkout(act) if !is_full_commit(&act.commit) => {
-                checkout(context, step, act).await?
+                let commit = checkout(context, step, act).await?;
+                if let Act::Checkout(act) = &mut resolved.steps[index].act {
+                    act.commit.clone_from(&commit.commit);
+                }
+                all.push(commit);
             }
-            _ => continue,
-        };
-        if let Act::Checkout(act) = &mut step.act {
-            act.commit.clone_from(&resolved.commit);
+            Act::PullImage(PullImage { image, .. })
+            | Act::ExtractImage(ExtractImage { image, .. })
+                if image.digest.is_some() || matches!(step.act, Act::PullImage(_)) =>
+            {
+                let digest = image::image(context, step, image, &mut resolved).await?;
+                if let (Some(digest), Act::PullImage(act)) =
+                    (digest, &mut resolved.steps[index].act)
+                {
+                    act.image.digest = Some(digest);
+                }
+            }
+            _ => {}
         }
-        all.push(resolved);
     }
-    Ok((plan, all))
+    Ok((resolved, all))
 }
 
 async fn checkout(context: &Context, step: &Step, act: &Checkout) -> Result<Resolved, ActError> {

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::process::Identity;
 
-const MANIFEST: &str = "manifest.json";
-const TREE: &str = "tree";
+pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const TREE: &str = "tree";
 const SCRATCH: &str = "work";
 
 /// What is known about a result. Written last: a result without one does not exist.
@@ -72,11 +72,27 @@ impl Miss {
 
 /// What a caller that wants a result gets.
 #[derive(Debug)]
-pub enum Begin {
+pub enum Begin<W = Work> {
     /// It is there, from before or made by somebody else meanwhile.
     Hit(Box<Entry>),
     /// It has to be made.
-    Work(Work),
+    Work(W),
+}
+
+impl<W> Begin<W> {
+    /// The same with the work wrapped in something else.
+    pub(crate) fn map<V>(self, wrap: impl FnOnce(W) -> V) -> Begin<V> {
+        match self {
+            Self::Hit(entry) => Begin::Hit(entry),
+            Self::Work(work) => Begin::Work(wrap(work)),
+        }
+    }
+}
+
+/// A result, or the sole right to make it.
+pub(super) enum Claim {
+    Hit(Box<Entry>),
+    Lock(Lock),
 }
 
 /// A result in the making. Dropped without [`Work::publish`], everything is thrown away.
@@ -97,7 +113,7 @@ impl Store {
         self.directory_of(key).join(TREE)
     }
 
-    fn directory_of(&self, key: &Key) -> PathBuf {
+    pub(super) fn directory_of(&self, key: &Key) -> PathBuf {
         self.root.join(key.kind.as_str()).join(key.directory())
     }
 
@@ -157,15 +173,10 @@ impl Store {
         patience: Patience<'_>,
     ) -> Result<Begin, StoreError> {
         let key = ingredients.key(kind);
-        if let Some(entry) = self.find(&key)? {
-            return Ok(Begin::Hit(Box::new(entry)));
-        }
-        let lock = lock(&self.lock_path(&key.slug()), doing, patience).await?;
-        if let Some(entry) = self.find(&key)? {
-            return Ok(Begin::Hit(Box::new(entry)));
-        }
-        // With the lock held nobody else makes it: what has no manifest is from a crash.
-        tree::remove_tree(&self.directory_of(&key))?;
+        let lock = match self.claim(&key, doing, patience).await? {
+            Claim::Hit(entry) => return Ok(Begin::Hit(entry)),
+            Claim::Lock(lock) => lock,
+        };
         let temporary = self.temporary(&key.slug())?;
         let work = Work {
             store: self.clone(),
@@ -177,6 +188,25 @@ impl Store {
         };
         tree::make_directory(&work.tree())?;
         Ok(Begin::Work(work))
+    }
+
+    /// Looks for a result, else locks its key, then looks again.
+    pub(super) async fn claim(
+        &self,
+        key: &Key,
+        doing: &str,
+        patience: Patience<'_>,
+    ) -> Result<Claim, StoreError> {
+        if let Some(entry) = self.find(key)? {
+            return Ok(Claim::Hit(Box::new(entry)));
+        }
+        let lock = lock(&self.lock_path(&key.slug()), doing, patience).await?;
+        if let Some(entry) = self.find(key)? {
+            return Ok(Claim::Hit(Box::new(entry)));
+        }
+        // With the lock held nobody else makes it: what has no manifest is from a crash.
+        self.discard(&self.directory_of(key))?;
+        Ok(Claim::Lock(lock))
     }
 }
 

@@ -17,6 +17,11 @@ const HOPS: u32 = 40;
 /// Walks the way the kernel would: the text alone does not tell, because `b/..` is another place
 /// when `b` is a link. Nobody else may change the tree meanwhile.
 pub(crate) fn check_link(root: &Path, link: &Path) -> Result<(), StoreError> {
+    check_link_but(root, link, &[])
+}
+
+/// The same, but a link may lead to these, given as canonical paths.
+pub(super) fn check_link_but(root: &Path, link: &Path, also: &[PathBuf]) -> Result<(), StoreError> {
     let read =
         |path: &Path| fs::read_link(path).map_err(|source| StoreError::io("read", path, source));
     let target = read(link)?;
@@ -51,7 +56,14 @@ pub(crate) fn check_link(root: &Path, link: &Path) -> Result<(), StoreError> {
                 position.pop().ok_or_else(out)?;
             }
             Some(Component::CurDir) | None => {}
-            Some(_) => return Err(out()),
+            Some(_) => {
+                let rest: PathBuf = std::iter::once(part).chain(ahead).collect();
+                let leads_to = fs::canonicalize(rest).ok();
+                return match leads_to.is_some_and(|path| also.contains(&path)) {
+                    true => Ok(()),
+                    false => Err(out()),
+                };
+            }
         }
     }
     Ok(())
@@ -86,6 +98,26 @@ mod tests {
             check(&[("lib/l", target)], "lib/l").unwrap();
         }
         check(&[("l", "lib"), ("lib/m", "../l/../lib/a.so.1")], "lib/m").unwrap();
+    }
+
+    #[test]
+    fn a_link_may_lead_to_a_program_that_was_named_and_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let [inside, program, other] = ["r", "python", "other"].map(|name| root.join(name));
+        fs::create_dir(&inside).unwrap();
+        fs::write(&program, "x").unwrap();
+        fs::write(&other, "x").unwrap();
+        symlink(&program, inside.join("a")).unwrap();
+        symlink("a", inside.join("b")).unwrap();
+        symlink(&other, inside.join("c")).unwrap();
+        let check = |name: &str| {
+            check_link_but(&inside, &inside.join(name), std::slice::from_ref(&program))
+        };
+        check("a").unwrap();
+        check("b").unwrap();
+        check("c").unwrap_err();
+        check_link(&inside, &inside.join("b")).unwrap_err();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!   build/KEY/     manifest.json, tree/      build outputs
 //!   observe/KEY/   manifest.json             what programs printed
 //!   archive/KEY/   manifest.json, tree/      unpacked downloads
+//!   images/        HEX.json                  what is known of pulled container images
 //!   blobs/sha256/  HEX, HEX.json             single files, mode 0444, and how they were verified
 //!   partial/       NAME.partial              downloads that may be resumed
 //!   tmp/           NAME.RANDOM/              work of one run; rubbish once nobody holds it
@@ -19,6 +20,8 @@
 //!   result, so that a miss can say which ingredient changed.
 //! * Work happens in `tmp/`, on the same file system, under the key's lock. It is published by one
 //!   rename, with its manifest written last; a directory without one is rubbish from a crash.
+//! * What may not be moved is made in its final place, by the same lock; there, too, the manifest is
+//!   written last.
 //! * Whoever wants a result locks its key, then looks again: the holder before may have made it.
 //! * A document of a newer schema is never rewritten.
 //! * Files of results are read-only and belong to the host's user, whoever built them; directories
@@ -29,6 +32,7 @@ mod copy;
 mod document;
 mod entry;
 mod error;
+mod fixed;
 mod key;
 mod link;
 mod lock;
@@ -45,11 +49,12 @@ pub use document::{read_document, write_document, write_file};
 pub use entry::{Begin, Entry, Manifest, Miss, Work};
 pub use error::StoreError;
 pub(crate) use error::{ensure_space, free_bytes, human_bytes};
+pub use fixed::{FixedWork, Room};
 pub(crate) use key::hex;
 pub use key::{Change, Ingredient, Ingredients, Key, Kind};
 pub(crate) use link::check_link;
 pub use lock::{Holder, Lock, Patience, holder, lock, try_lock};
-pub use place::{ensure_reachable, make_place};
+pub use place::{ensure_reachable, make_place, write_for};
 pub(crate) use temporary::{Temporary, hold};
 pub use tree::{digest_file, digest_tree, remove_tree, sync_tree};
 pub(crate) use tree::{make_directory, seal, size_of_tree};

@@ -26,6 +26,30 @@ pub(super) fn make_for(path: &Path, owner: Option<Identity>) -> Result<(), Store
     }
 }
 
+/// Writes a text for whoever runs commands, under a relative path in a directory that was just handed
+/// over to them and that nobody uses yet.
+pub fn write_for(
+    root: &Path,
+    relative: &Path,
+    text: &str,
+    owner: Option<Identity>,
+) -> Result<(), StoreError> {
+    let mut directory = root.to_owned();
+    for part in relative.parent().unwrap_or(Path::new("")) {
+        directory.push(part);
+        if !directory.is_dir() {
+            make_for(&directory, owner)?;
+        }
+    }
+    let path = root.join(relative);
+    fs::write(&path, text).map_err(|source| StoreError::io("write", &path, source))?;
+    match owner {
+        None => Ok(()),
+        Some(owner) => std::os::unix::fs::lchown(&path, Some(owner.uid), Some(owner.gid))
+            .map_err(|source| StoreError::io("change the owner of", &path, source)),
+    }
+}
+
 /// A directory that outlives runs, for whoever runs commands or engines now; `None`: this process's
 /// user. Its parent must be writable for this process's user alone.
 ///

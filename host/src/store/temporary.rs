@@ -81,13 +81,14 @@ impl Store {
         })
     }
 
-    /// Removes what crashed runs left in `tmp/`; what somebody works in is left alone. Gives the
+    /// Removes what crashed runs left in `tmp/` and half made in its final place; what somebody works in is left alone. Gives the
     /// number of directories removed.
     ///
     /// What cannot be removed, because a command of a killed host still writes to it, is in nobody's
     /// way: a later run removes it.
     pub fn sweep(&self) -> Result<usize, StoreError> {
         sweep_writings(&self.blobs());
+        self.sweep_unfinished();
         let Ok(directory) = fs::read_dir(self.root.join("tmp")) else {
             return Ok(0);
         };

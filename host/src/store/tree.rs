@@ -10,13 +10,13 @@ use std::{
         fd::AsRawFd as _,
         unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
-use super::{StoreError, key::hex, link::check_link, walk::walk};
+use super::{StoreError, key::hex, link::check_link_but, walk::walk};
 
 /// Creates a directory and its parents, readable for everybody: engines run as another user.
 pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
@@ -67,9 +67,14 @@ fn open_directories(path: &Path) -> Result<(), StoreError> {
 /// Checks and seals the files of a finished result that nobody else can write to: they are
 /// read-only, are nowhere else too, and no link leads out of `root`.
 pub(crate) fn seal(root: &Path) -> Result<(), StoreError> {
+    seal_but(root, &[])
+}
+
+/// The same, but links may lead to these programs, given as canonical paths.
+pub(super) fn seal_but(root: &Path, also: &[PathBuf]) -> Result<(), StoreError> {
     walk(root, &mut |found| {
         let mode = match found.kind() {
-            FileType::Symlink => return check_link(root, found.path),
+            FileType::Symlink => return check_link_but(root, found.path, also),
             FileType::Directory => 0o755,
             FileType::RegularFile if found.stat.st_nlink > 1 => {
                 return Err(unsound(found.path, "is the same file as another one"));

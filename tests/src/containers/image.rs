@@ -127,6 +127,15 @@ impl Image {
         &self.layers
     }
 
+    /// Digests of its layers, as they are fetched.
+    #[must_use]
+    pub fn layer_digests(&self) -> Vec<String> {
+        let layers = self.layers.iter();
+        layers
+            .map(|layer| format!("sha256:{}", sha256(&layer.compressed)))
+            .collect()
+    }
+
     pub(super) fn platform(&self) -> Value {
         json!({"architecture": self.architecture, "os": "linux"})
     }

@@ -17,7 +17,7 @@ use std::{
 
 pub use docker::DockerDaemon;
 pub use image::{IMAGE_REVISION, IMAGE_VERSION, Image, ImageFile, this_architecture};
-pub use registry::{CREDENTIALS, PushedIndex, Registry, basic};
+pub use registry::{CREDENTIALS, KeptBlob, PushedIndex, Registry, basic};
 
 use podman::Podman;
 

@@ -40,6 +40,23 @@ pub struct PushedIndex {
     pub images: Vec<String>,
 }
 
+/// A blob as it was.
+pub struct KeptBlob {
+    path: PathBuf,
+    content: Vec<u8>,
+}
+
+impl KeptBlob {
+    /// Puts it back.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn restore(self) {
+        fs::write(self.path, self.content).unwrap();
+    }
+}
+
 impl Registry {
     /// One that serves everybody.
     #[must_use]
@@ -124,6 +141,17 @@ impl Registry {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
+    /// How often a blob was fetched to its end.
+    #[must_use]
+    pub fn fetches(&self, digest: &str) -> usize {
+        let path = format!("/blobs/{digest} ");
+        let log = self.log();
+        let lines = log.lines().filter(|line| line.contains("\"GET "));
+        lines
+            .filter(|line| line.contains(&path) && line.contains("\" 200 "))
+            .count()
+    }
+
     /// Pushes an image under a tag and gives its digest.
     ///
     /// # Panics
@@ -172,20 +200,30 @@ impl Registry {
             .join("data")
     }
 
+    /// Keeps the last layer of an image as it is now, so that it can be put back.
+    ///
+    /// # Panics
+    ///
+    /// When the image was never pushed.
+    #[must_use]
+    pub fn keep_last_layer(&self, image: &Image) -> KeptBlob {
+        let path = self.blob(image.layer_digests().last().expect("images have layers"));
+        KeptBlob {
+            content: fs::read(&path).unwrap(),
+            path,
+        }
+    }
+
     /// Cuts the last layer of an image in half, as a failing disk or proxy would.
     ///
     /// # Panics
     ///
     /// When the image was never pushed.
     pub fn truncate_last_layer(&self, image: &Image) {
-        let layer = &image
-            .layers()
-            .last()
-            .expect("images have layers")
-            .compressed;
-        let path = self.blob(&format!("sha256:{}", sha256(layer)));
+        let path = self.blob(image.layer_digests().last().expect("images have layers"));
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        file.set_len(layer.len() as u64 / 2).unwrap();
+        let length = file.metadata().unwrap().len();
+        file.set_len(length / 2).unwrap();
     }
 
     fn push_blobs(&self, repository: &str, image: &Image) {

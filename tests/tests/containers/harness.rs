@@ -12,6 +12,9 @@ fn both_runtimes_pull_the_image_and_reach_its_engine_on_the_loopback_address() {
         let digest = registry.push("tiny", "1", &Image::engine());
         let name = format!("{}/tiny@{digest}", registry.address());
         containers.run(&["pull", "--quiet", &name]);
+        for layer in Image::engine().layer_digests() {
+            assert_eq!(registry.fetches(&layer), 1, "{}", registry.log());
+        }
         assert_eq!(
             containers.digests_of(&format!("{}/tiny", registry.address())),
             [digest]

@@ -8,20 +8,17 @@ use std::{
 use engine_provider_api::{Attempt, BuildStep, Command, Progress, Step, When};
 use regex::Regex;
 
+use super::site::Site;
 use crate::{
     act::{
-        ACTOR, ActError, Artifacts, CommandFailure, Context, blocking,
+        ACTOR, ActError, Artifacts, CommandFailure, Context,
         command::{self, Job, PATH},
         fill::{self, Values},
         meter::Meter,
     },
     process::{Exited, Network},
-    store::{StoreError, Work},
+    store::Room,
 };
-
-/// Directories of the working directory that commands may fill, or remove, as they like.
-const HOME: &str = ".home";
-const TEMPORARY: &str = ".tmp";
 
 /// Tries one attempt after the other; gives the number of the one that succeeded.
 pub(super) async fn all(
@@ -29,7 +26,7 @@ pub(super) async fn all(
     step: &Step,
     act: &BuildStep,
     inputs: &Artifacts,
-    work: &Work,
+    site: &Site,
 ) -> Result<u32, ActError> {
     let mut failed: Option<Box<CommandFailure>> = None;
     for (number, attempt) in act.attempts.iter().enumerate() {
@@ -39,18 +36,18 @@ pub(super) async fn all(
             }
             tell_retry(context, act, attempt, failure);
         }
-        let scratch = work
-            .scratch(context.run_as(), &[HOME, TEMPORARY])
+        let room = site
+            .ready(context.run_as(), act)
             .map_err(|source| ActError::store(step, source))?;
         let values = Values {
             context,
             step,
             inputs,
-            work: Some(&scratch),
+            work: Some(&room.work),
         };
-        match one_attempt(&values, act, attempt, number > 0).await {
+        match one_attempt(&values, &room, act, attempt, number > 0).await {
             Ok(()) => {
-                take_outputs(context, step, act, work).await?;
+                site.take(context, step, act).await?;
                 return Ok(u32::try_from(number).unwrap_or(u32::MAX));
             }
             // Another way to build does not help against a full disk.
@@ -118,12 +115,13 @@ fn tell_start(context: &Context, attempt: &Attempt, command: &Command, again: bo
 
 async fn one_attempt(
     values: &Values<'_>,
+    room: &Room,
     act: &BuildStep,
     attempt: &Attempt,
     again: bool,
 ) -> Result<(), ActError> {
     for command in &attempt.commands {
-        let job = job(values, act, command)?;
+        let job = job(values, room, act, command)?;
         tell_start(values.context, attempt, command, again);
         command::run(values.context, job).await?;
     }
@@ -133,11 +131,11 @@ async fn one_attempt(
 /// A command, filled in.
 fn job<'a>(
     values: &Values<'a>,
+    room: &Room,
     act: &BuildStep,
     command: &'a Command,
 ) -> Result<Job<'a>, ActError> {
-    let work = values.work.expect("a build has a working directory");
-    let mut env = environment(values, act, work);
+    let mut env = environment(values, room, act);
     for (name, template) in &command.env {
         env.insert(name.clone(), values.fill(template)?);
     }
@@ -153,7 +151,7 @@ fn job<'a>(
         env,
         directory: match &command.directory {
             Some(template) => values.fill(template)?.into(),
-            None => work.to_owned(),
+            None => room.work.clone(),
         },
         identity: values.context.run_as(),
         network: if act.network.is_empty() {
@@ -170,8 +168,9 @@ fn job<'a>(
 }
 
 /// What every command of a build sees: what policy passes through, a fixed `PATH` after the
-/// directories of its tools, a language that patterns can be written for, and places to write.
-fn environment(values: &Values<'_>, act: &BuildStep, work: &Path) -> BTreeMap<String, String> {
+/// directories of its tools, a language that patterns can be written for, places to write, and the
+/// package index where its host may be reached.
+fn environment(values: &Values<'_>, room: &Room, act: &BuildStep) -> BTreeMap<String, String> {
     let mut path: Vec<PathBuf> = Vec::new();
     let tools = fill::names(act, "tool")
         .into_iter()
@@ -191,34 +190,23 @@ fn environment(values: &Values<'_>, act: &BuildStep, work: &Path) -> BTreeMap<St
     let fixed = [
         ("PATH", path.join(":")),
         ("LC_ALL", "C.UTF-8".to_owned()),
-        ("HOME", work.join(HOME).to_string_lossy().into_owned()),
-        (
-            "TMPDIR",
-            work.join(TEMPORARY).to_string_lossy().into_owned(),
-        ),
+        ("HOME", room.home.to_string_lossy().into_owned()),
+        ("TMPDIR", room.temporary.to_string_lossy().into_owned()),
     ];
     env.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(index) = index_for(values.context, act) {
+        env.insert("PIP_INDEX_URL".to_owned(), index);
+    }
     env
 }
 
-/// Copies the outputs into the result.
-async fn take_outputs(
-    context: &Context,
-    step: &Step,
-    act: &BuildStep,
-    work: &Work,
-) -> Result<(), ActError> {
-    for output in act.outputs.iter().map(PathBuf::from) {
-        let (outputs, path) = (work.outputs(context.run_as()), output.clone());
-        match blocking(move || outputs.take(&path)).await {
-            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Err(ActError::Output {
-                    step: step.id.clone(),
-                    path: output,
-                });
-            }
-            other => other.map_err(|source| ActError::store(step, source))?,
-        }
-    }
-    Ok(())
+/// The package index with its credentials, for builds that may reach its host: the configuration of
+/// the user who runs the host is out of sight of commands.
+fn index_for(context: &Context, act: &BuildStep) -> Option<String> {
+    let index = context.package_index.as_ref()?;
+    let host = index.host_str()?;
+    act.network
+        .iter()
+        .any(|allowed| allowed == host)
+        .then(|| index.to_string())
 }

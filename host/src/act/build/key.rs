@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use engine_provider_api::BuildStep;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     act::{Artifacts, Context, fill},
-    store::Ingredients,
+    store::{Ingredients, hex},
 };
 
 /// Counts up when commands are run in another way that changes what they make.
@@ -56,6 +57,13 @@ pub(super) fn ingredients(
         all.add("processor", &cpu.features);
     }
     all.add("label", &act.labels);
+    for (name, text) in &act.inputs {
+        let digest = hex(&Sha256::digest(text.as_bytes()));
+        all.add(format!("text {name}"), format!("sha256:{digest}"));
+    }
+    if act.fixed_path {
+        all.add("place", context.store.root());
+    }
     Some(all)
 }
 

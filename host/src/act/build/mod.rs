@@ -1,7 +1,10 @@
 //! Commands that turn inputs into outputs.
 //!
 //! They run as the unprivileged user, without network unless hosts are named, in a directory that
-//! is thrown away; only the outputs are kept.
+//! is thrown away; only the outputs are kept. A result that may not be moved is made where it stays.
+//!
+//! A build whose `network` names the host of the package index sees that index, credentials
+//! included, in `PIP_INDEX_URL`.
 //!
 //! | ingredient of the key | why |
 //! |---|---|
@@ -14,11 +17,14 @@
 //! | `network` | hosts that could be reached |
 //! | `processor` | model features, where the result is tuned to it |
 //! | `label` | what the provider records |
+//! | `text NAME` | digest of each text that commands read |
+//! | `place` | where the store lies, for results that may not be moved: they name their own path |
 //!
-//! Not in it: the number of jobs, where the store lies, variables that are passed through.
+//! Not in it: the number of jobs, variables that are passed through.
 
 mod attempt;
 mod key;
+mod site;
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -27,13 +33,14 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use attempt::failed_word;
 use key::ingredients;
+use site::Site;
 
 use super::{
-    ACTOR, ActError, Artifacts, Context, Expected, Outlook, begin, blocking, fill, publish, why,
+    ACTOR, ActError, Artifacts, Context, Expected, Outlook, begin, begin_in_place, fill, why,
 };
 use crate::{
     net::Url,
-    store::{self, Begin, Entry, Kind, StoreError, Work},
+    store::{self, Begin, Entry, Kind},
 };
 
 /// What is remembered of a build.
@@ -78,8 +85,11 @@ pub(super) fn expected(
                 path: Some(context.store.path_of(&key).to_string_lossy().into_owned()),
                 ..unknown
             },
-            outlook: Outlook::Build {
-                because: why(context, Kind::Build, step, &ingredients),
+            outlook: match permit_network(context, step, act) {
+                Err(error) => Outlook::Refused { why: error.brief() },
+                Ok(()) => Outlook::Build {
+                    because: why(context, Kind::Build, step, &ingredients),
+                },
             },
         },
     })
@@ -114,13 +124,21 @@ pub(super) async fn run(
         reason: format!("`{}` uses a tool or result that is not there", step.id),
     })?;
     let because = why(context, Kind::Build, step, &ingredients);
-    let work = match begin(context, Kind::Build, step, ingredients, &step.id).await? {
+    let begun = match act.fixed_path {
+        false => begin(context, Kind::Build, step, ingredients, &step.id)
+            .await?
+            .map(Site::Elsewhere),
+        true => begin_in_place(context, Kind::Build, step, ingredients, &step.id)
+            .await?
+            .map(Site::InPlace),
+    };
+    let site = match begun {
         Begin::Hit(entry) => {
             let human = format!("{} was built before", step.id);
             context.narrator.say(ACTOR, "cached", &step.id, human);
             return Ok(artifact(&entry));
         }
-        Begin::Work(work) => work,
+        Begin::Work(site) => site,
     };
     if let Some(reason) = because {
         let human = format!("rebuild: {reason}");
@@ -129,8 +147,8 @@ pub(super) async fn run(
     permit(context, step, act)?;
     make_caches(context, step, act)?;
     let start = Instant::now();
-    let attempt = attempt::all(context, step, act, inputs, &work).await?;
-    let entry = keep(step, act, work, attempt).await?;
+    let attempt = attempt::all(context, step, act, inputs, &site).await?;
+    let entry = site.keep(context, step, act, attempt).await?;
     let human = format!("{} is built", step.id);
     context
         .narrator
@@ -145,6 +163,10 @@ fn permit(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActErro
             .allow_tool(name)
             .map_err(|refusal| ActError::refused(step, refusal))?;
     }
+    permit_network(context, step, act)
+}
+
+fn permit_network(context: &Context, step: &Step, act: &BuildStep) -> Result<(), ActError> {
     for host in &act.network {
         let url = Url::parse(&format!("https://{host}/")).map_err(|_| ActError::Plan {
             reason: format!("`{host}` of `{}` is no host", step.id),
@@ -164,21 +186,4 @@ fn make_caches(context: &Context, step: &Step, act: &BuildStep) -> Result<(), Ac
         .into_iter()
         .try_for_each(make)
         .map_err(|source| ActError::store(step, source))
-}
-
-async fn keep(step: &Step, act: &BuildStep, work: Work, attempt: u32) -> Result<Entry, ActError> {
-    let tree = work.tree();
-    let measured = blocking(move || -> Result<_, StoreError> {
-        store::seal(&tree)?;
-        Ok((store::digest_tree(&tree)?, store::size_of_tree(&tree)?))
-    })
-    .await;
-    let (digest, size_bytes) = measured.map_err(|source| ActError::store(step, source))?;
-    let built = Built {
-        attempt,
-        labels: act.labels.clone(),
-        digest,
-        size_bytes,
-    };
-    publish(step, work, built).await
 }

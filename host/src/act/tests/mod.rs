@@ -4,8 +4,10 @@ mod build;
 mod checkout;
 mod dag;
 mod download;
+mod fixed;
 mod observe;
 mod project;
+mod pull_image;
 mod require_tools;
 mod submodules;
 
@@ -67,6 +69,8 @@ pub(crate) fn bench(tools: &[&str]) -> Bench {
         environment: Arc::new(Environment::from_pairs([("PATH", "/usr/bin:/bin")])),
         package_index: None,
         logs: Logs::new(&Home::at(home.path()), "chat", Some("job")),
+        registries: Registries::default(),
+        pool: Arc::new(engine_provider_api::Pool::new("chat", "toy")),
         pool_id: "chat".to_owned(),
         engine: "toy".to_owned(),
         base: home.path().to_owned(),

@@ -1,0 +1,86 @@
+//! Whether an image can work here, before its gigabytes are fetched.
+
+use std::path::Path;
+
+use engine_provider_api::{GpuPolicy, Step};
+
+use super::{
+    ImageError, Wanted,
+    require_cuda::{Machine, Verdict, judge},
+};
+use crate::{
+    act::{ACTOR, ActError, Context},
+    container::{Images, RemoteImage},
+    store::{self, StoreError, human_bytes},
+};
+
+/// Refuses what cannot work; warns of what may not.
+pub(super) fn check(
+    context: &Context,
+    step: &Step,
+    wanted: &Wanted<'_>,
+    remote: &RemoteImage,
+) -> Result<(), ActError> {
+    driver(context, wanted, remote).map_err(|error| ActError::image(step, error))?;
+    space(context, wanted, remote).map_err(|source| ActError::store(step, source))
+}
+
+/// What the image asks of the driver.
+fn driver(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), ImageError> {
+    let gpus = &context.facts.gpus;
+    let uses_gpus = context.pool.gpu != GpuPolicy::Forbid && !gpus.devices.is_empty();
+    let switched_off = remote
+        .variable("NVIDIA_DISABLE_REQUIRE")
+        .is_some_and(|value| matches!(value, "1" | "true"));
+    let Some(requires) = remote.variable("NVIDIA_REQUIRE_CUDA") else {
+        return Ok(());
+    };
+    if !uses_gpus || switched_off {
+        return Ok(());
+    }
+    let machine = Machine {
+        cuda: gpus.cuda.as_deref(),
+        driver: gpus.driver.as_deref(),
+    };
+    let Verdict::Refused { needs, has } = judge(requires, &machine) else {
+        return Ok(());
+    };
+    let error = ImageError::Driver {
+        image: wanted.local(remote).to_string(),
+        needs,
+        has,
+    };
+    if context.pool.gpu == GpuPolicy::Require {
+        return Err(error);
+    }
+    let human = format!("{error}; it may not see the GPU");
+    context
+        .narrator
+        .warn(ACTOR, "notice", &context.pool_id, human);
+    Ok(())
+}
+
+/// Layers are kept unpacked, which takes at least what they take compressed. Some may be here
+/// already where the runtime has another image of the repository: then there is only a warning.
+fn space(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), StoreError> {
+    let place = Path::new(&wanted.storage);
+    if !place.is_absolute() || !place.exists() {
+        return Ok(());
+    }
+    let Err(full) = store::ensure_space(place, remote.size_bytes()) else {
+        return Ok(());
+    };
+    if !Images::of(&context.store).has_relative(&wanted.reference, &wanted.storage) {
+        return Err(full);
+    }
+    let human = format!(
+        "{} has less space than the {} that the layers of {} may take",
+        place.display(),
+        human_bytes(remote.size_bytes()),
+        wanted.reference
+    );
+    context
+        .narrator
+        .warn(ACTOR, "notice", &context.pool_id, human);
+    Ok(())
+}

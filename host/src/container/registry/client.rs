@@ -1,0 +1,420 @@
+//! One registry: requests, and proving who we are.
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use serde::Deserialize;
+use url::Url;
+
+use super::{
+    Inquirer, RegistryError,
+    challenge::{self, Challenge},
+    manifest::{
+        self, CONFIGURATION_LIMIT_BYTES, Configuration, Descriptor, MANIFEST_LIMIT_BYTES, Manifest,
+    },
+};
+use crate::{
+    container::{
+        Endpoint,
+        credentials::{self, Credential, Found},
+    },
+    net::{Answer, Ask, Digest, NetError, Trust, is_loopback},
+};
+
+/// Longest answer of a token service.
+const TOKEN_LIMIT_BYTES: u64 = 1 << 20;
+
+/// What a registry says is the digest of a manifest.
+const DIGEST_HEADER: &str = "docker-content-digest";
+
+/// Which manifest.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    Tag(&'a str),
+    Digest(&'a Digest),
+}
+
+/// A conversation with one registry about one repository.
+pub(super) struct Session<'a> {
+    inquirer: &'a Inquirer<'a>,
+    endpoint: &'a Endpoint,
+    /// The registry that vouches for this one, which may be a mirror.
+    vouched: Option<String>,
+    found: Option<Found>,
+    /// Bases to try until one answers, the last one first.
+    bases: Vec<Url>,
+    authorization: Option<HeaderValue>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        inquirer: &'a Inquirer<'a>,
+        endpoint: &'a Endpoint,
+        vouched: Option<String>,
+        found: Option<Found>,
+    ) -> Result<Self, RegistryError> {
+        let authority = endpoint.reference.authority();
+        let base = |scheme: &str| {
+            Url::parse(&format!("{scheme}://{authority}/v2/")).map_err(|error| {
+                RegistryError::Malformed {
+                    what: format!("the registry `{authority}`"),
+                    reason: error.to_string(),
+                }
+            })
+        };
+        let secure = base("https")?;
+        let bases = if is_loopback(&secure) {
+            vec![secure, base("http")?]
+        } else if endpoint.insecure {
+            vec![base("http")?, secure]
+        } else {
+            vec![secure]
+        };
+        Ok(Self {
+            inquirer,
+            endpoint,
+            vouched,
+            found,
+            bases,
+            authorization: None,
+        })
+    }
+
+    /// Whether the registry was asked without encryption.
+    pub(super) fn is_plain(&self) -> bool {
+        self.bases
+            .last()
+            .is_some_and(|base| base.scheme() == "http")
+    }
+
+    /// Fetches a manifest and gives it with its digest, which was compared.
+    pub(super) async fn manifest(
+        &mut self,
+        wanted: Wanted<'_>,
+    ) -> Result<(Manifest, Digest), RegistryError> {
+        let name = match wanted {
+            Wanted::Tag(tag) => tag.to_owned(),
+            Wanted::Digest(digest) => digest.to_string(),
+        };
+        let trust = match wanted {
+            Wanted::Digest(_) => Trust::Digest,
+            Wanted::Tag(_) => Trust::Transport,
+        };
+        let path = format!("manifests/{name}");
+        let answer = self
+            .get(&path, manifest::ACCEPT, MANIFEST_LIMIT_BYTES, trust)
+            .await?;
+        let what = || {
+            format!(
+                "manifest {name} of {}",
+                self.endpoint.reference.repository()
+            )
+        };
+        let expected = match wanted {
+            Wanted::Digest(digest) => Some(digest.clone()),
+            Wanted::Tag(_) => answer
+                .headers
+                .get(DIGEST_HEADER)
+                .and_then(|value| Digest::parse(value.to_str().ok()?).ok()),
+        };
+        let digest = match expected {
+            Some(expected) => compare(what(), expected, &answer.body)?,
+            None => Digest::of(&answer.body),
+        };
+        let manifest =
+            Manifest::parse(&answer.body).map_err(|reason| RegistryError::Malformed {
+                what: what(),
+                reason,
+            })?;
+        Ok((manifest, digest))
+    }
+
+    /// Fetches an image's configuration.
+    pub(super) async fn configuration(
+        &mut self,
+        config: &Descriptor,
+    ) -> Result<Configuration, RegistryError> {
+        let path = format!("blobs/{}", config.digest);
+        let answer = self
+            .get(&path, "*/*", CONFIGURATION_LIMIT_BYTES, Trust::Digest)
+            .await?;
+        let what = format!(
+            "configuration {} of {}",
+            config.digest,
+            self.endpoint.reference.repository()
+        );
+        compare(what.clone(), config.digest.clone(), &answer.body)?;
+        Configuration::parse(&answer.body)
+            .map_err(|reason| RegistryError::Malformed { what, reason })
+    }
+
+    /// Asks, proves who we are where that is asked for, and asks again.
+    async fn get(
+        &mut self,
+        path: &str,
+        accept: &'static str,
+        limit_bytes: u64,
+        trust: Trust,
+    ) -> Result<Answer, RegistryError> {
+        let mut answer = self.send(path, accept, limit_bytes, trust).await?;
+        if answer.status == 401 {
+            let headers = answer.headers.get_all(WWW_AUTHENTICATE).iter();
+            let asked = challenge::parse(headers.filter_map(|value| value.to_str().ok()));
+            if let Some(authorization) = self.authorize(asked).await? {
+                self.authorization = Some(authorization);
+                answer = self.send(path, accept, limit_bytes, trust).await?;
+            }
+        }
+        match answer.status {
+            200 => Ok(answer),
+            401 | 403 => Err(self.unauthorized(answer.status, &answer.body)),
+            404 => Err(RegistryError::NotFound {
+                image: self.endpoint.reference.to_string(),
+                registry: self.registry(),
+                said: said(&answer.body),
+            }),
+            status => Err(self.failed(NetError::Status {
+                url: crate::net::shown(&self.url(path)?),
+                status,
+                retry_after: None,
+            })),
+        }
+    }
+
+    /// Sends a request; the first time over each base until one answers as a registry does.
+    async fn send(
+        &mut self,
+        path: &str,
+        accept: &'static str,
+        limit_bytes: u64,
+        trust: Trust,
+    ) -> Result<Answer, RegistryError> {
+        loop {
+            let url = self.url(path)?;
+            let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
+            headers.extend(
+                self.authorization
+                    .clone()
+                    .map(|value| (AUTHORIZATION, value)),
+            );
+            let ask = Ask {
+                url: &url,
+                named_by: self.vouched.as_deref(),
+                headers: &headers,
+                trust: if self.endpoint.insecure {
+                    Trust::Operator
+                } else {
+                    trust
+                },
+                limit_bytes,
+            };
+            let answer = self.inquirer.net.ask(&ask, self.inquirer.cancel).await;
+            let others = self.bases.len() > 1;
+            match answer {
+                // Who is spoken to in the wrong protocol breaks off, or says 400 (Go's server).
+                Err(NetError::Connection { .. }) if others => {}
+                Ok(answer) if others && answer.status == 400 => {}
+                answer => {
+                    let answer = answer.map_err(|error| self.failed(error));
+                    self.bases.drain(..self.bases.len() - 1);
+                    return answer;
+                }
+            }
+            self.bases.pop();
+        }
+    }
+
+    fn url(&self, path: &str) -> Result<Url, RegistryError> {
+        let base = self.bases.last().expect("one base is always left");
+        base.join(&format!("{}/{path}", self.endpoint.reference.path()))
+            .map_err(|error| RegistryError::Malformed {
+                what: format!("`{path}`"),
+                reason: error.to_string(),
+            })
+    }
+
+    /// What proves who we are; `None` where nothing can.
+    async fn authorize(
+        &self,
+        asked: Option<Challenge>,
+    ) -> Result<Option<HeaderValue>, RegistryError> {
+        match asked {
+            None => Ok(None),
+            Some(Challenge::Basic) => Ok(self.login()),
+            Some(Challenge::Bearer {
+                realm,
+                service,
+                scope,
+            }) => {
+                let token = self
+                    .token(&realm, service.as_deref(), scope.as_deref())
+                    .await?;
+                Ok(token.map(|token| secret_header(&format!("Bearer {token}"))))
+            }
+        }
+    }
+
+    fn login(&self) -> Option<HeaderValue> {
+        match &self.found.as_ref()?.credential {
+            Credential::Login { user, password } => {
+                let pair = credentials::basic(user, password);
+                Some(secret_header(&format!("Basic {pair}")))
+            }
+            Credential::Identity { .. } => None,
+        }
+    }
+
+    /// Asks a token service (distribution's token authentication; with an identity token, its OAuth 2
+    /// form). `None`: it refused.
+    async fn token(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+        scope: Option<&str>,
+    ) -> Result<Option<String>, RegistryError> {
+        let malformed = |reason: String| RegistryError::Malformed {
+            what: format!("what {} says of its token service", self.registry()),
+            reason,
+        };
+        let mut url = Url::parse(realm).map_err(|error| malformed(error.to_string()))?;
+        let own = format!("repository:{}:pull", self.endpoint.reference.path());
+        let scope = scope.unwrap_or(&own);
+        if let Some(Credential::Identity { .. }) =
+            self.found.as_ref().map(|found| &found.credential)
+        {
+            return Err(RegistryError::Unauthorized {
+                image: self.endpoint.reference.to_string(),
+                registry: self.registry(),
+                status: 401,
+                said: "it wants an identity token exchanged, which is not supported: log in with \
+                       user and password"
+                    .to_owned(),
+                sent: self.found.as_ref().map(|found| found.place.clone()),
+            });
+        }
+        {
+            let mut query = url.query_pairs_mut();
+            if let Some(service) = service {
+                query.append_pair("service", service);
+            }
+            query.append_pair("scope", scope);
+        }
+        let headers: HeaderMap = self
+            .login()
+            .map(|value| (AUTHORIZATION, value))
+            .into_iter()
+            .collect();
+        let ask = Ask {
+            url: &url,
+            named_by: self.vouched.as_deref(),
+            headers: &headers,
+            trust: if self.endpoint.insecure {
+                Trust::Operator
+            } else {
+                Trust::Transport
+            },
+            limit_bytes: TOKEN_LIMIT_BYTES,
+        };
+        let answer = self.inquirer.net.ask(&ask, self.inquirer.cancel).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        match answer.status {
+            200 => {}
+            400 | 401 | 403 => return Err(self.unauthorized(answer.status, &answer.body)),
+            status => {
+                return Err(self.failed(NetError::Status {
+                    url: crate::net::shown(&url),
+                    status,
+                    retry_after: None,
+                }));
+            }
+        }
+        let token = read_token(&answer.body)
+            .ok_or_else(|| malformed(format!("{} gave no token", crate::net::shown(&url))))?;
+        self.inquirer.secrets.register(&token);
+        Ok(Some(token))
+    }
+
+    fn registry(&self) -> String {
+        self.endpoint.reference.registry().to_owned()
+    }
+
+    fn unauthorized(&self, status: u16, body: &[u8]) -> RegistryError {
+        RegistryError::Unauthorized {
+            image: self.endpoint.reference.to_string(),
+            registry: self.registry(),
+            status,
+            said: said(body),
+            sent: self.found.as_ref().map(|found| found.place.clone()),
+        }
+    }
+
+    fn failed(&self, source: NetError) -> RegistryError {
+        RegistryError::Net {
+            registry: self.registry(),
+            source: Box::new(source),
+        }
+    }
+}
+
+fn compare(what: String, expected: Digest, body: &[u8]) -> Result<Digest, RegistryError> {
+    let actual = Digest::of_like(body, &expected);
+    if actual == expected {
+        return Ok(expected);
+    }
+    Err(RegistryError::Mismatch {
+        what,
+        expected,
+        actual,
+    })
+}
+
+/// A header that no log shows. What cannot stand in a header is left out, and refused then.
+fn secret_header(text: &str) -> HeaderValue {
+    let mut value = HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    value
+}
+
+fn read_token(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Token {
+        #[serde(default)]
+        token: String,
+        #[serde(default)]
+        access_token: String,
+    }
+    let read: Token = serde_json::from_slice(body).ok()?;
+    [read.token, read.access_token]
+        .into_iter()
+        .find(|token| !token.is_empty())
+}
+
+/// What a registry said in its own words (distribution specification, error codes); short.
+fn said(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Answer {
+        errors: Vec<One>,
+    }
+    #[derive(Deserialize)]
+    struct One {
+        #[serde(default)]
+        code: String,
+        #[serde(default)]
+        message: String,
+    }
+    const LONGEST: usize = 200;
+    let Ok(answer) = serde_json::from_slice::<Answer>(body) else {
+        return String::new();
+    };
+    let words = answer
+        .errors
+        .into_iter()
+        .map(|one| match one.message.as_str() {
+            "" => one.code,
+            message => format!("{}: {message}", one.code),
+        });
+    let plain = words.collect::<Vec<_>>().join("; ");
+    plain
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(LONGEST)
+        .collect()
+}

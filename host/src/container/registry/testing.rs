@@ -1,0 +1,254 @@
+//! A real registry on loopback, and tiny images pushed to it by hand.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use reqwest::{Client, Method, Response};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{act::tests::which, net::Digest};
+
+/// Longest time that a registry may take to answer.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// Debian's `docker-registry`, ended when this is dropped.
+pub(crate) struct Registry {
+    child: Child,
+    directory: TempDir,
+    address: String,
+    login: Option<(String, String)>,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An image that was pushed.
+pub(crate) struct Pushed {
+    pub(crate) manifest: Digest,
+    pub(crate) configuration: Digest,
+    pub(crate) layer: Digest,
+    pub(crate) size: usize,
+}
+
+impl Registry {
+    /// A registry that everybody may use.
+    pub(crate) fn open() -> Self {
+        Self::start(None)
+    }
+
+    /// A registry that wants this user and password.
+    pub(crate) fn guarded(user: &str, password: &str) -> Self {
+        Self::start(Some((user.to_owned(), password.to_owned())))
+    }
+
+    fn start(login: Option<(String, String)>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let auth = login.as_ref().map(|(user, password)| {
+            fs::write(path("htpasswd"), htpasswd(user, password)).unwrap();
+            json!({"htpasswd": {"realm": "test", "path": path("htpasswd")}})
+        });
+        let mut config = json!({"version": 0.1, "log": {"level": "warn"},
+            "storage": {"filesystem": {"rootdirectory": path("storage")}, "delete": {"enabled": true}},
+            "http": {"addr": address, "secret": "test"}});
+        if let Some(auth) = auth {
+            config["auth"] = auth;
+        }
+        // JSON is YAML.
+        fs::write(path("config.yml"), config.to_string()).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "tests start the real registry")]
+        let child = std::process::Command::new(which("docker-registry"))
+            .arg("serve")
+            .arg(path("config.yml"))
+            .env("OTEL_TRACES_EXPORTER", "none")
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(path("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let registry = Self {
+            child,
+            directory,
+            address,
+            login,
+        };
+        registry.wait();
+        registry
+    }
+
+    fn wait(&self) {
+        let start = Instant::now();
+        while TcpStream::connect(&self.address).is_err() {
+            let log = fs::read_to_string(self.directory.path().join("log"));
+            assert!(start.elapsed() < START_LIMIT, "no registry: {log:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The name of an image in it.
+    pub(crate) fn name(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.address)
+    }
+
+    /// The file in which the registry keeps a blob.
+    pub(crate) fn blob_path(&self, digest: &Digest) -> PathBuf {
+        let hex = digest.hex();
+        let blobs = "storage/docker/registry/v2/blobs/sha256";
+        let blobs = self.directory.path().join(blobs);
+        blobs.join(&hex[..2]).join(hex).join("data")
+    }
+
+    /// Pushes an image with one file in its one layer.
+    pub(crate) async fn push(&self, repository: &str, tag: &str, configuration: Value) -> Pushed {
+        let (layer, unpacked) = layer(&[("hello", b"hello")]);
+        self.push_layer(repository, tag, configuration, layer, &unpacked)
+            .await
+    }
+
+    /// Pushes an image with this layer; `unpacked` is the digest of its content.
+    pub(crate) async fn push_layer(
+        &self,
+        repository: &str,
+        tag: &str,
+        mut configuration: Value,
+        layer: Vec<u8>,
+        unpacked: &Digest,
+    ) -> Pushed {
+        configuration["rootfs"] = json!({"type": "layers", "diff_ids": [unpacked.to_string()]});
+        let configuration = configuration.to_string().into_bytes();
+        let layer_digest = self.push_blob(repository, &layer).await;
+        let configuration_digest = self.push_blob(repository, &configuration).await;
+        let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST,
+            "config": {"mediaType": "application/vnd.oci.image.config.v1+json",
+                "digest": configuration_digest.to_string(), "size": configuration.len()},
+            "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip",
+                "digest": layer_digest.to_string(), "size": layer.len()}]});
+        let manifest = self
+            .push_manifest(repository, tag, MANIFEST, &manifest)
+            .await;
+        Pushed {
+            manifest,
+            configuration: configuration_digest,
+            size: layer.len(),
+            layer: layer_digest,
+        }
+    }
+
+    /// Pushes an index of images that are there: architecture and image.
+    pub(crate) async fn push_index(
+        &self,
+        repository: &str,
+        tag: &str,
+        images: &[(&str, &Pushed)],
+    ) -> Digest {
+        let entries: Vec<Value> = images
+            .iter()
+            .map(|(architecture, image)| {
+                json!({"mediaType": MANIFEST, "digest": image.manifest.to_string(), "size": 1,
+                    "platform": {"os": "linux", "architecture": architecture}})
+            })
+            .collect();
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries});
+        self.push_manifest(repository, tag, INDEX, &index).await
+    }
+
+    async fn push_manifest(
+        &self,
+        repository: &str,
+        tag: &str,
+        kind: &str,
+        manifest: &Value,
+    ) -> Digest {
+        let body = manifest.to_string().into_bytes();
+        let url = format!("http://{}/v2/{repository}/manifests/{tag}", self.address);
+        self.send(Method::PUT, &url, kind, body.clone()).await;
+        Digest::of(&body)
+    }
+
+    async fn push_blob(&self, repository: &str, blob: &[u8]) -> Digest {
+        let digest = Digest::of(blob);
+        let url = format!("http://{}/v2/{repository}/blobs/uploads/", self.address);
+        let begun = self
+            .send(Method::POST, &url, "text/plain", Vec::new())
+            .await;
+        let place = begun.headers()["location"].to_str().unwrap();
+        let place = format!("{place}&digest={digest}");
+        let kind = "application/octet-stream";
+        self.send(Method::PUT, &place, kind, blob.to_vec()).await;
+        digest
+    }
+
+    async fn send(&self, method: Method, url: &str, kind: &str, body: Vec<u8>) -> Response {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().no_proxy().build().unwrap();
+        let mut request = client.request(method, url).header("content-type", kind);
+        if let Some((user, password)) = &self.login {
+            request = request.basic_auth(user, Some(password));
+        }
+        let response = request.body(body).send().await.unwrap();
+        assert!(response.status().is_success(), "{url}: {response:?}");
+        response
+    }
+}
+
+/// A configuration for this machine's platform.
+pub(crate) fn configuration(architecture: &str) -> Value {
+    json!({"architecture": architecture, "os": "linux", "config": {
+        "Entrypoint": ["/hello"], "User": "2000:0",
+        "Env": ["PATH=/", "NVIDIA_REQUIRE_CUDA=cuda>=12.9"],
+        "Labels": {"org.opencontainers.image.version": "1.2.3"}}})
+}
+
+/// This machine's architecture, as registries write it.
+pub(crate) fn here() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    }
+}
+
+/// A gzip-compressed layer with these files, and the digest of what is in it.
+pub(crate) fn layer(files: &[(&str, &[u8])]) -> (Vec<u8>, Digest) {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o755);
+        header.set_size(content.len() as u64);
+        builder.append_data(&mut header, name, *content).unwrap();
+    }
+    let tar = builder.into_inner().unwrap();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    std::io::Write::write_all(&mut gzip, &tar).unwrap();
+    (gzip.finish().unwrap(), Digest::of(&tar))
+}
+
+fn htpasswd(user: &str, password: &str) -> Vec<u8> {
+    #[expect(clippy::disallowed_methods, reason = "tests make real password files")]
+    let output = std::process::Command::new(which("htpasswd"))
+        .args(["-Bbn", user, password])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}

@@ -1,0 +1,164 @@
+//! KILL of the host, its keeper, the runtime's program, at any instant.
+
+use std::time::{Duration, Instant};
+
+use e2e::{ContainerKind, Process, Registry, http_get, wait_for};
+use rustix::process::Signal;
+
+use crate::{Stage, stage::ORPHAN_LIMIT, under_both};
+
+/// Rounds per runtime; `scripts/test soak` does more.
+const ROUNDS: u64 = 6;
+
+fn assert_recovers(stage: &Stage) {
+    let mut next = stage.machine.provision(&[]);
+    let url = next.wait_ready();
+    assert_eq!(http_get(&format!("{url}/health")).unwrap().0, 200);
+    let _ = next.end(Signal::INT).code(130);
+    stage.assert_clean();
+}
+
+/// Processes of the machine whose command line has this in it.
+fn find(stage: &Stage, what: &str) -> Vec<Process> {
+    let mut all = stage.machine.processes();
+    all.retain(|process| process.command.contains(what));
+    all
+}
+
+fn wait_answers_no_more(url: &str) {
+    wait_for("the engine to end", ORPHAN_LIMIT, || {
+        match http_get(&format!("{url}/health")) {
+            Err(_) => Ok(()),
+            Ok(answer) => Err(answer),
+        }
+    });
+}
+
+/// A stage whose pull takes a while.
+fn large(kind: ContainerKind) -> Stage {
+    Stage::with(kind, Registry::open(), Stage::image().ballast(24 << 20))
+}
+
+under_both! {
+    fn killed_at_any_instant_no_container_is_left_and_the_next_run_succeeds(kind) {
+        let stage = large(kind);
+        stage.write();
+        let start = Instant::now();
+        let running = stage.machine.provision(&[]);
+        let whole = start.elapsed();
+        let _ = running.end(Signal::INT).code(130);
+        stage.assert_clean();
+        for seed in 0..ROUNDS {
+            let stage = large(kind);
+            stage.write();
+            let after = whole.mul_f64(e2e::share(seed) * 1.2);
+            println!("{} seed {seed}: KILL after {} ms", kind.name(), after.as_millis());
+            let killed = stage.machine.start(stage.machine.command(&["provision"]));
+            // The instant is what is tested: no condition stands for it.
+            std::thread::sleep(after);
+            killed.signal(Signal::KILL);
+            let _ = killed.finish(ORPHAN_LIMIT).code(137);
+            stage.assert_clean();
+            assert_recovers(&stage);
+        }
+    }
+
+    fn a_killed_host_takes_its_container_with_it(kind) {
+        let stage = Stage::new(kind);
+        stage.write();
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        let _ = running.end(Signal::KILL).code(137);
+        wait_answers_no_more(&url);
+        stage.assert_clean();
+        assert_recovers(&stage);
+    }
+
+    fn a_killed_client_is_a_crash_and_its_container_goes_too(kind) {
+        let stage = Stage::new(kind);
+        stage.write();
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        let client = find(&stage, &format!("{} run ", kind.name()));
+        let client = client.first().unwrap_or_else(|| panic!("{:#?}", stage.machine.processes()));
+        e2e::signal(client.pid, Signal::KILL);
+        let _ = running.finish(e2e::RUN_LIMIT).code(10);
+        wait_answers_no_more(&url);
+        stage.assert_clean();
+        assert_recovers(&stage);
+    }
+
+    fn a_killed_keeper_ends_the_container_and_the_command_says_so(kind) {
+        let stage = Stage::new(kind);
+        stage.write();
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        for keeper in find(&stage, "host keeper") {
+            if keeper.parent == running.pid() {
+                e2e::signal(keeper.pid, Signal::KILL);
+            }
+        }
+        let run = running.finish(e2e::RUN_LIMIT);
+        assert_ne!(run.code, 0, "{run:?}");
+        wait_answers_no_more(&url);
+        stage.assert_clean();
+        assert_recovers(&stage);
+    }
+
+    fn host_and_keeper_and_minder_killed_at_once_the_next_run_removes_the_container(kind) {
+        let stage = Stage::new(kind);
+        stage.write();
+        let running = stage.machine.provision(&[]);
+        // In one go, so that none of them can do anything about the others.
+        let mut doomed: Vec<u32> = find(&stage, "host keeper").iter().map(|one| one.pid).collect();
+        doomed.push(running.pid());
+        for pid in &doomed {
+            e2e::signal(*pid, Signal::STOP);
+        }
+        for pid in &doomed {
+            e2e::signal(*pid, Signal::KILL);
+        }
+        let _ = running.finish(e2e::RUN_LIMIT).code(137);
+        // Nobody is there to remove it now: that is what the next run is for.
+        assert_recovers(&stage);
+    }
+
+    fn a_host_killed_while_it_pulls_leaves_nothing_that_hinders_the_next(kind) {
+        let stage = large(kind);
+        stage.write();
+        let running = stage.machine.start(stage.machine.command(&["provision"]));
+        wait_for("the pull", e2e::RUN_LIMIT, || {
+            let pulls = find(&stage, &format!("{} pull ", kind.name()));
+            if pulls.is_empty() { Err(stage.machine.processes()) } else { Ok(()) }
+        });
+        let _ = running.end(Signal::KILL).code(137);
+        stage.assert_clean();
+        assert_recovers(&stage);
+    }
+
+    fn ctrl_c_while_it_pulls_ends_in_time_and_leaves_nothing(kind) {
+        let stage = large(kind);
+        stage.write();
+        let running = stage.machine.start(stage.machine.command(&["provision"]));
+        wait_for("the pull", e2e::RUN_LIMIT, || {
+            let pulls = find(&stage, &format!("{} pull ", kind.name()));
+            if pulls.is_empty() { Err(stage.machine.processes()) } else { Ok(()) }
+        });
+        let start = Instant::now();
+        let _ = running.end(Signal::INT).code(130);
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        stage.assert_clean();
+        assert_recovers(&stage);
+    }
+
+    fn a_detached_container_outlives_its_host_and_dies_with_its_handoff(kind) {
+        let stage = Stage::new(kind);
+        stage.write();
+        let run = stage.machine.run(&["provision", "--detach", "--json"]).code(0);
+        let url = run.json()["url"].as_str().unwrap().to_owned();
+        assert_eq!(http_get(&format!("{url}/health")).unwrap().0, 200);
+        stage.containers.run(&["kill", &stage.name()]);
+        stage.assert_clean();
+        assert_recovers(&stage);
+    }
+}
