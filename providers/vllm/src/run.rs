@@ -150,6 +150,7 @@ fn in_container(decision: &Decision, id: &str) -> ContainerLaunch {
             container::cache("vllm", CACHE),
         ],
         port: PORT,
+        usual_port: PORT,
         user: Some(USER.to_owned()),
         shm_bytes: container::SHM_BYTES,
         // The hook that brings the driver's libraries in writes to the root file system.
