@@ -189,6 +189,10 @@ fn environment(decision: &Decision, cache: &str) -> BTreeMap<String, Template> {
         ("TRANSFORMERS_OFFLINE", "1".into()),
         ("HOME", cache.into()),
         ("VLLM_CACHE_ROOT", format!("{cache}/vllm").into()),
+        (
+            "TORCHINDUCTOR_CACHE_DIR",
+            format!("{cache}/torchinductor").into(),
+        ),
     ]);
     if decision.invariant {
         own.insert("VLLM_BATCH_INVARIANT", "1".into());
