@@ -11,7 +11,7 @@ const LAYERS: usize = 2;
 const TOKENS: usize = 258;
 
 /// Writes the model into a directory of this name, readable for everybody.
-pub fn write(directory: &Path) {
+pub(super) fn write(directory: &Path) {
     fs::create_dir(directory).unwrap();
     let texts = [
         ("config.json", config()),
