@@ -69,6 +69,7 @@ fn vllm_from_packages_streams_to_the_openai_client_and_ends_with_0() {
             "--gpu=forbid",
         ],
     ));
+    let log = Log(machine.home().join("logs/default-r0/latest.log"));
     let url = running.wait_ready_for(READY_LIMIT);
     println!("ready after {:.0} s", begun.elapsed().as_secs_f64());
 
@@ -84,6 +85,7 @@ fn vllm_from_packages_streams_to_the_openai_client_and_ends_with_0() {
     assert_eq!(answer["models"], json!(["tiny"]));
     assert!(answer["chunks"].as_u64().unwrap() > 1, "{answer}");
     assert_eq!(answer["equal"], true, "profile deterministic");
+    drop(log);
 
     let stopping = Instant::now();
     let run = running.end(Signal::TERM).code(0);
@@ -113,6 +115,18 @@ fn vllm_from_packages_streams_to_the_openai_client_and_ends_with_0() {
         .find(|step| step["id"] == "pip-install")
         .expect("pip is planned");
     assert_eq!(install["state"], "cached", "without network: {install}");
+}
+
+/// The engine's log, shown where the test fails: it is gone with the machine.
+struct Log(PathBuf);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = fs::read_to_string(&self.0).unwrap_or_default();
+            eprintln!("{}:\n{text}", self.0.display());
+        }
+    }
 }
 
 /// The program, which finds the Python that `scripts/setup-vllm` found or laid out.
