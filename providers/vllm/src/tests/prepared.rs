@@ -142,6 +142,7 @@ fn packages_on_the_processor() {
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME={cache.vllm}
+    PATH={venv.path}/python/bin:/usr/local/bin:/usr/bin:/bin
     TORCHINDUCTOR_CACHE_DIR={cache.vllm}/torchinductor
     TRANSFORMERS_OFFLINE=1
     VLLM_CACHE_ROOT={cache.vllm}/vllm
@@ -170,6 +171,7 @@ fn packages_on_a_gpu() {
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME={cache.vllm}
+    PATH={venv.path}/python/bin:/usr/local/bin:/usr/bin:/bin
     TORCHINDUCTOR_CACHE_DIR={cache.vllm}/torchinductor
     TRANSFORMERS_OFFLINE=1
     VLLM_BATCH_INVARIANT=1
