@@ -100,6 +100,11 @@ const TABLE: &[(&str, &str, &str)] = &[
         "install a C and C++ compiler, or add `--enforce-eager` to `provisioning.flags`",
     ),
     (
+        r"CppCompileError: C\+\+ compile error|cannot execute .cc1plus.|fatal error: Python\.h",
+        "the compiler failed on kernels that vLLM makes while it starts",
+        "install a whole C++ compiler and Python's headers, or add `--enforce-eager` to `provisioning.flags`",
+    ),
+    (
         r"Engine core initialization failed",
         "vLLM's computing process ended while it started",
         "read the first error above it in the log",

@@ -27,6 +27,8 @@ const PORT: u16 = 8000;
 const CACHE: &str = "/cache";
 /// The user that vLLM's image is made for.
 const USER: &str = "2000:0";
+/// Where the compiler is looked for that makes kernels while vLLM starts, after what the packages bring.
+const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Share of each GPU's memory that vLLM takes where no flag says otherwise.
 const UTILISATION: f64 = 0.92;
 /// Memory for the context on the processor where nobody says otherwise, in GiB: vLLM alone would take
@@ -150,6 +152,7 @@ fn in_container(decision: &Decision, id: &str) -> ContainerLaunch {
             container::cache("vllm", CACHE),
         ],
         port: PORT,
+        usual_port: PORT,
         user: Some(USER.to_owned()),
         shm_bytes: container::SHM_BYTES,
         // The hook that brings the driver's libraries in writes to the root file system.
@@ -163,6 +166,8 @@ fn as_process(decision: &Decision, id: &str) -> ProcessLaunch {
     let model = format!("{{{MODEL}.path}}").into();
     args.extend(arguments(decision, id, ["--model".into(), model]));
     let mut env = environment(decision, "{cache.vllm}");
+    env.entry("PATH".to_owned())
+        .or_insert_with(|| format!("{{{}.path}}/python/bin:{SYSTEM_PATH}", python::VENV).into());
     if !decision.gpus.is_empty() {
         let ids: Vec<&str> = decision.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
         env.insert(
@@ -188,6 +193,10 @@ fn environment(decision: &Decision, cache: &str) -> BTreeMap<String, Template> {
         ("TRANSFORMERS_OFFLINE", "1".into()),
         ("HOME", cache.into()),
         ("VLLM_CACHE_ROOT", format!("{cache}/vllm").into()),
+        (
+            "TORCHINDUCTOR_CACHE_DIR",
+            format!("{cache}/torchinductor").into(),
+        ),
     ]);
     if decision.invariant {
         own.insert("VLLM_BATCH_INVARIANT", "1".into());

@@ -3,6 +3,7 @@
 mod command_line;
 mod containers;
 mod documents;
+mod engines;
 mod plans;
 mod pool_files;
 mod providers;

@@ -1,7 +1,8 @@
-//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte.
+//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte, a real vLLM, a peer.
 
 mod cuda;
 mod peer;
+mod vllm;
 
 #[test]
 fn killed_at_any_of_two_hundred_instants_the_next_run_succeeds() {
