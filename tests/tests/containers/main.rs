@@ -12,6 +12,7 @@ mod killed;
 mod pulling;
 mod running;
 mod stage;
+mod triton;
 
 pub(crate) use stage::Stage;
 
