@@ -42,7 +42,7 @@ pub mod store;
 /// Does the work of a helper of a host, where that is what this process was started for, and gives
 /// the code to end with; `None` at once otherwise.
 ///
-/// Keeper, provider worker and probe are this program re-executed. Must come first in `main`, before
+/// Keeper, provider worker, probe and watcher are this program re-executed. Must come first in `main`, before
 /// threads and runtimes exist.
 ///
 /// ```no_run
@@ -57,5 +57,7 @@ pub mod store;
 #[must_use]
 pub fn become_helper() -> Option<std::process::ExitCode> {
     provider::worker::run_if_worker();
-    process::run_if_keeper().or_else(facts::probe::run_if_probe)
+    process::run_if_keeper()
+        .or_else(facts::probe::run_if_probe)
+        .or_else(engine::run_if_watcher)
 }

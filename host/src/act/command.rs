@@ -20,7 +20,7 @@ use super::{
 use crate::{
     fault::{Detail, hint},
     narrate::Narrator,
-    process::{Child, Exited, Identity, LogFile, Network, Output, Spec},
+    process::{Child, Exited, Identity, LogFile, Network, Output, Privileges, Spec},
     store,
 };
 
@@ -131,6 +131,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         directory: job.directory.clone(),
         identity: job.identity,
         network: job.network,
+        privileges: Privileges::Fixed,
         output: Output::Together(LogFile {
             path: log.clone(),
             limit_bytes: LOG_LIMIT_BYTES,

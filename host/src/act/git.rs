@@ -19,7 +19,7 @@ use crate::{
     fault::hint,
     net::Url,
     policy::NetworkPolicy,
-    process::{Child, LogFile, Network, Output, Spec},
+    process::{Child, LogFile, Network, Output, Privileges, Spec},
     store::{self, StoreError, Temporary},
 };
 
@@ -196,6 +196,7 @@ impl<'a> Git<'a> {
             directory: directory.to_owned(),
             identity: self.context.run_as(),
             network,
+            privileges: Privileges::Fixed,
             output: Output::Apart {
                 stdout: file(&stdout),
                 stderr: file(&log),

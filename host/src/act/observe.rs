@@ -17,7 +17,7 @@ use super::{
     publish,
 };
 use crate::{
-    process::{Child, Exited, LogFile, Network, Output, Spec},
+    process::{Child, Exited, LogFile, Network, Output, Privileges, Spec},
     store::{Begin, Entry, Ingredients, Kind},
 };
 
@@ -135,6 +135,7 @@ pub(super) async fn run(
         directory: scratch,
         identity: context.run_as(),
         network: Network::None,
+        privileges: Privileges::Fixed,
         output: Output::Apart {
             stdout: stdout.clone(),
             stderr: stderr.clone(),

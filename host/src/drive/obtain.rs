@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine_provider_api::{Act, PreparedEngine, Step};
+use engine_provider_api::{Act, Facts, PreparedEngine, Step};
 
 use super::{
     Chosen, DriveError, Host, Planned, Request,
@@ -25,6 +25,8 @@ pub struct Obtained {
     pub engine: PreparedEngine,
     /// What the steps gave.
     pub artifacts: Artifacts,
+    /// The machine as it was planned for.
+    pub facts: Facts,
 }
 
 impl Host {
@@ -56,6 +58,7 @@ impl Host {
             chosen: planned.chosen,
             engine,
             artifacts,
+            facts: planned.facts,
         })
     }
 

@@ -6,6 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Host, Obtained};
 use crate::{
+    container,
     engine::{self, Outcome, StartRequest},
     fault::Failure,
     process::ProcessIdentity,
@@ -30,12 +31,14 @@ impl Host {
         let outcome = engine::start(StartRequest {
             prepared: &obtained.engine,
             artifacts: &obtained.artifacts,
+            facts: &obtained.facts,
             pool: &obtained.chosen.wanted.pool,
             replica,
             home: &self.home,
             handoff_directory,
             identity: policy.engine_identity(),
             environment: &environment,
+            runtime_environment: &container::environment(&self.environment),
             secrets: &|name| self.environment.get(name).map(str::to_owned),
             address: None,
             driver_memory: Some(&|tree| self.clone().driver_memory(tree)),

@@ -6,6 +6,7 @@ use engine_provider_api::{Hint, TemplateError};
 
 use super::diagnose::Finding;
 use crate::{
+    container::{ContainerError, ExitReason},
     fault::{Detail, Exit, Fault, hint},
     process::{Exited, ProcessError, quote},
     store::StoreError,
@@ -54,6 +55,129 @@ pub enum EngineError {
     HostProgram {
         /// The program as the provider wrote it.
         program: String,
+    },
+    /// The launch names a path of this machine where only those inside a container mean anything.
+    #[error(
+        "the provider's `{text}` names a path of this machine by `{{{placeholder}}}`, which leads nowhere inside the container"
+    )]
+    PathInContainer {
+        /// The text as the provider wrote it.
+        text: String,
+        /// The placeholder.
+        placeholder: String,
+    },
+    /// A mount is none that a provider may ask for.
+    #[error(
+        "the provider mounts `{source_text}` as `{target}`: only results of steps, `{{files}}` and caches can be mounted, at plain absolute paths"
+    )]
+    BadMount {
+        /// The source as the provider wrote it.
+        source_text: String,
+        /// Path inside.
+        target: String,
+    },
+    /// What is to be mounted is not there.
+    #[error("`{}`, to be mounted as {target}, is not there", path.display())]
+    MountMissing {
+        /// The missing path.
+        path: PathBuf,
+        /// Path inside.
+        target: String,
+    },
+    /// The container's user could not read what is mounted for it.
+    #[error("{user} inside the container may not read `{}` (mode {mode:04o}), mounted as {target}", path.display())]
+    MountUnreadable {
+        /// The file or directory that cannot be read.
+        path: PathBuf,
+        /// Whether it is a directory.
+        is_directory: bool,
+        /// Its mode bits.
+        mode: u32,
+        /// Path inside.
+        target: String,
+        /// Who cannot read it.
+        user: String,
+    },
+    /// A cache would have to belong to a user whose number is not known here.
+    #[error("the container runs as `{user}`, and its caches need a number to belong to")]
+    NamedUser {
+        /// The user as the image names it.
+        user: String,
+    },
+    /// A cache would have to belong to somebody to whom this process may not give it.
+    #[error(
+        "{runtime} runs the engine as user id {uid}, and user id {own} may not give it a cache to write in"
+    )]
+    CacheOwner {
+        /// Who writes in it.
+        uid: u32,
+        /// Who this process is.
+        own: u32,
+        /// `podman` or `docker`.
+        runtime: String,
+    },
+    /// A secret would change what the runtime's program does.
+    #[error("the secret variable `{name}` means something to the container runtime's own program")]
+    SecretForRuntime {
+        /// Name of the variable.
+        name: String,
+    },
+    /// No container runtime can be used, or not with these settings.
+    #[error("the engine's container cannot be run")]
+    Container {
+        /// Why.
+        #[source]
+        source: ContainerError,
+    },
+    /// The image that the launch names was pulled by no step.
+    #[error("the provider runs the image of step `{step}`, which has pulled none")]
+    NoImage {
+        /// Name of the step.
+        step: String,
+    },
+    /// The runtime does not have the image any more.
+    #[error("{runtime} does not have the image `{image}` any more")]
+    ImageGone {
+        /// `podman` or `docker`.
+        runtime: String,
+        /// Image by digest.
+        image: String,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The container's name is in use.
+    #[error("a container named `{name}` is there already in {runtime}{}", if *ours { ", left by an earlier run" } else { " and is not this installation's" })]
+    NameTaken {
+        /// `podman` or `docker`.
+        runtime: String,
+        /// The name.
+        name: String,
+        /// Whether it was this instance's own. Then it is removed by now.
+        ours: bool,
+    },
+    /// A container is left that could not be removed.
+    #[error("{runtime} could not remove the container `{name}` of an engine that has ended")]
+    ContainerLeft {
+        /// `podman` or `docker`.
+        runtime: String,
+        /// Its name.
+        name: String,
+    },
+    /// The URL of an engine that runs already cannot be used.
+    #[error("cannot attach to `{url}`: {reason}")]
+    ExternalUrl {
+        /// The URL as it was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An engine of somebody else does not answer any more.
+    #[error("{}", if *ready { format!("the engine at {url} has stopped answering") } else { format!("no engine answers at {url}") })]
+    ExternalGone {
+        /// Where it answered.
+        url: String,
+        /// Whether it had been ready.
+        ready: bool,
     },
     /// No port is free.
     #[error("no port is free for the engine on {host}: {} tried", ports(tried))]
@@ -196,6 +320,8 @@ pub struct Evidence {
     pub last_lines: Vec<String>,
     /// What its provider says about them.
     pub finding: Option<Finding>,
+    /// Why its container ended, by its runtime's word.
+    pub reason: Option<ExitReason>,
 }
 
 impl EngineError {
@@ -205,6 +331,7 @@ impl EngineError {
             | Self::NeverReady { evidence, .. }
             | Self::UnexpectedStatus { evidence, .. }
             | Self::ForeignSocket { evidence, .. }
+            | Self::ImageGone { evidence, .. }
             | Self::NotOnGpu { evidence, .. } => Some(evidence),
             _ => None,
         }
@@ -217,7 +344,14 @@ impl EngineError {
             .and_then(|evidence| evidence.finding.as_ref());
         match self {
             Self::ForeignSocket { .. } => true,
-            Self::Died { ready: false, .. } => found.is_some_and(|finding| finding.port_taken),
+            Self::Died {
+                ready: false,
+                evidence,
+                ..
+            } => {
+                found.is_some_and(|finding| finding.port_taken)
+                    || evidence.reason == Some(ExitReason::PortTaken)
+            }
             _ => false,
         }
     }
@@ -229,6 +363,12 @@ impl From<StoreError> for EngineError {
             StoreError::Cancelled { .. } => Self::Cancelled,
             source => Self::Store { source },
         }
+    }
+}
+
+impl From<ContainerError> for EngineError {
+    fn from(source: ContainerError) -> Self {
+        Self::Container { source }
     }
 }
 
@@ -259,8 +399,18 @@ impl Fault for EngineError {
             | Self::FileOutside { .. }
             | Self::Name { .. }
             | Self::HostProgram { .. }
+            | Self::PathInContainer { .. }
+            | Self::BadMount { .. }
+            | Self::NamedUser { .. }
+            | Self::NoImage { .. }
             | Self::NoGpuEvidence { .. } => Exit::Provider,
-            Self::SecretInArgument { .. } => Exit::Refused,
+            Self::SecretInArgument { .. } | Self::SecretForRuntime { .. } => Exit::Refused,
+            Self::ExternalUrl { .. } => Exit::Config,
+            Self::MountMissing { .. } | Self::MountUnreadable { .. } | Self::CacheOwner { .. } => {
+                Exit::Storage
+            }
+            Self::Container { source } => source.exit(),
+            Self::NameTaken { .. } => Exit::Conflict,
             Self::SecretMissing { .. } => Exit::Config,
             Self::NoPort { .. } => Exit::Unavailable,
             Self::Conflict { .. } => Exit::Conflict,
@@ -270,6 +420,9 @@ impl Fault for EngineError {
             Self::Cancelled => Exit::Interrupted,
             Self::NotRunning { .. } | Self::NoLog { .. } => Exit::NotFound,
             Self::Died { .. }
+            | Self::ImageGone { .. }
+            | Self::ContainerLeft { .. }
+            | Self::ExternalGone { .. }
             | Self::NeverReady { .. }
             | Self::UnexpectedStatus { .. }
             | Self::ForeignSocket { .. }
@@ -279,10 +432,14 @@ impl Fault for EngineError {
     }
 
     fn hints(&self) -> Vec<Hint> {
-        let of_finding = self
+        let of_reason = self
             .evidence()
-            .and_then(|evidence| evidence.finding.as_ref())
-            .map(|finding| hint(finding.fix.clone(), None));
+            .and_then(|evidence| evidence.reason.as_ref()?.fix())
+            .map(|fix| hint(fix, None));
+        let of_finding = of_reason.or_else(|| {
+            let finding = self.evidence()?.finding.as_ref()?;
+            Some(hint(finding.fix.clone(), None))
+        });
         match self {
             Self::SecretInArgument { .. } => vec![hint(
                 "set it in `provisioning.env`; the environment is readable by its owner only",
@@ -307,6 +464,35 @@ impl Fault for EngineError {
             Self::Conflict { pool, .. } => vec![hint(
                 "stop it first, then provision again",
                 Some(&format!("{{host}} stop {pool}")),
+            )],
+            Self::Container { source } => source.hints(),
+            Self::SecretForRuntime { .. } => vec![hint(
+                "give the engine's variable another name, or its value in `provisioning.env`",
+                None,
+            )],
+            Self::MountUnreadable {
+                path, is_directory, ..
+            } => {
+                let mode = if *is_directory { "o+rx" } else { "o+r" };
+                let path = quote(&path.to_string_lossy());
+                vec![hint(
+                    "let everybody on this machine read it",
+                    Some(&format!("chmod {mode} {path}")),
+                )]
+            }
+            Self::CacheOwner { .. } => vec![hint(
+                "use podman, which needs no root, or run the host as root",
+                Some("{host} provision --container-runtime podman"),
+            )],
+            Self::NameTaken { runtime, name, .. } | Self::ContainerLeft { runtime, name } => {
+                vec![hint(
+                    "see what it is; remove it where it is no longer needed",
+                    Some(&format!("{runtime} rm --force {name}")),
+                )]
+            }
+            Self::ExternalGone { url, .. } => vec![hint(
+                "see whether it answers",
+                Some(&format!("curl -i {}", quote(url))),
             )],
             Self::Store { source } => source.hints(),
             Self::Process { source } => source.hints(),
@@ -351,6 +537,7 @@ impl Fault for EngineError {
                     format!("there are: {}", known.join(", ")),
                 ));
             }
+            Self::Container { source } => details = source.details(),
             Self::Store { source } => details = source.details(),
             Self::Process { source } => details = source.details(),
             _ => {}
@@ -369,6 +556,20 @@ impl Fault for EngineError {
             Self::FileOutside { .. } => "file-outside",
             Self::Name { .. } => "bad-name",
             Self::HostProgram { .. } => "host-program",
+            Self::PathInContainer { .. } => "path-in-container",
+            Self::BadMount { .. } => "bad-mount",
+            Self::MountMissing { .. } => "mount-missing",
+            Self::MountUnreadable { .. } => "mount-unreadable",
+            Self::NamedUser { .. } => "named-user",
+            Self::CacheOwner { .. } => "cache-owner",
+            Self::SecretForRuntime { .. } => "secret-for-runtime",
+            Self::Container { source } => source.kind(),
+            Self::NoImage { .. } => "no-image",
+            Self::ImageGone { .. } => "image-gone",
+            Self::NameTaken { .. } => "container-name-taken",
+            Self::ContainerLeft { .. } => "container-left",
+            Self::ExternalUrl { .. } => "external-url",
+            Self::ExternalGone { .. } => "external-gone",
             Self::NoPort { .. } => "no-port",
             Self::Conflict { .. } => "conflict",
             Self::Store { source } => source.kind(),
@@ -392,6 +593,9 @@ impl Fault for EngineError {
 impl Evidence {
     fn details(&self) -> Vec<Detail> {
         let mut details = Vec::new();
+        if let Some(reason) = &self.reason {
+            details.push(Detail::new("why", reason.to_string()));
+        }
         if let Some(finding) = &self.finding {
             details.push(Detail::new("means", finding.meaning.clone()));
         }

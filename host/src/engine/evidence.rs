@@ -13,6 +13,16 @@ pub(super) fn judge(evidence: &GpuEvidence, log: &str) -> Result<(), String> {
             return Err(format!("its log says `{}`", line.trim()));
         }
     }
+    for pattern in &evidence.proofs {
+        let compiled = compile(pattern)?;
+        if !log.lines().any(|line| compiled.is_match(line)) {
+            return Err(format!("its log has no line that matches `{pattern}`"));
+        }
+    }
+    if evidence.buffers.is_empty() {
+        // The log does not tell which device holds what.
+        return Ok(());
+    }
     let held = buffers(&evidence.buffers, log)?;
     let total: f64 = held.values().sum();
     if held.is_empty() || total <= 0.0 {
@@ -110,5 +120,21 @@ mod tests {
             judge(&evidence(), "").unwrap_err(),
             "its log names no buffers"
         );
+    }
+
+    #[test]
+    fn every_proof_must_be_there_where_the_log_tells_no_buffers() {
+        let evidence = GpuEvidence {
+            proofs: vec!["device=cuda".to_owned(), "Model loading took".to_owned()],
+            disproofs: vec!["falling back to CPU".to_owned()],
+            ..GpuEvidence::default()
+        };
+        let log = "INFO device=cuda\nINFO Model loading took 1 GiB\n";
+        assert_eq!(judge(&evidence, log), Ok(()));
+        assert_eq!(
+            judge(&evidence, "INFO device=cuda\n").unwrap_err(),
+            "its log has no line that matches `Model loading took`"
+        );
+        assert!(judge(&evidence, &format!("{log}falling back to CPU\n")).is_err());
     }
 }

@@ -7,6 +7,7 @@
 //! write elsewhere.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, Write},
     os::fd::OwnedFd,
@@ -20,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EngineError,
+    EngineError, Instance,
     place::{self, Missing},
 };
 
@@ -55,6 +56,9 @@ pub struct Handoff {
     /// What the running engine says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_version: Option<String>,
+    /// Where its other ports answer, by name, for example `grpc`; absent where it has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub endpoints: BTreeMap<String, String>,
     /// GPUs it may see, as driver ids.
     #[serde(default)]
     pub device_mask: Vec<String>,
@@ -87,19 +91,16 @@ impl Handoff {
     /// The handoff of an engine that is ready.
     pub(super) fn of(
         prepared: &PreparedEngine,
-        pool: &str,
-        replica: &str,
-        url: &str,
+        instance: &Instance,
         observed_version: Option<String>,
-        started_at: Timestamp,
     ) -> Self {
         Self {
             engine: prepared.engine.clone(),
             engine_version: prepared.engine_version.clone(),
             provisioning_mode: prepared.provisioning_mode,
-            url: url.to_owned(),
-            pool_id: pool.to_owned(),
-            replica_id: replica.to_owned(),
+            url: instance.url.clone(),
+            pool_id: instance.pool_id.clone(),
+            replica_id: instance.replica_id.clone(),
             model: HandoffModel {
                 id: prepared.model.id.clone(),
                 path: prepared.model.path.clone(),
@@ -108,10 +109,11 @@ impl Handoff {
             flags: prepared.flags.clone(),
             schema: HANDOFF_SCHEMA,
             observed_version,
+            endpoints: instance.endpoints.clone(),
             device_mask: prepared.device_mask.clone(),
             slots_total: Some(prepared.slots_total),
             dialect: Some(prepared.dialect.clone()),
-            started_at: Some(started_at),
+            started_at: Some(instance.started_at),
         }
     }
 }

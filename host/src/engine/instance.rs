@@ -6,7 +6,9 @@
 //! engine is gone, and where the minder was killed, whoever looks next does.
 
 use std::{
+    collections::BTreeMap,
     fs,
+    net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -16,10 +18,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{EngineError, Fingerprint};
+use super::{EngineError, Fingerprint, stop};
 use crate::{
     config::paths::Home,
-    process::{ChildAddress, ProcessIdentity, Removal},
+    process::{ChildAddress, Farewell, ProcessIdentity, Removal},
     store::{StoreError, hex, read_document, try_lock},
 };
 
@@ -59,6 +61,12 @@ pub struct Instance {
     pub kept: bool,
     /// Where it answers.
     pub url: String,
+    /// Where its other ports answer, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub endpoints: BTreeMap<String, String>,
+    /// The container it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<InstanceContainer>,
     /// Its log.
     pub log: PathBuf,
     /// When it was started.
@@ -69,6 +77,19 @@ pub struct Instance {
     pub stop: Stop,
     /// Time between TERM and KILL, in milliseconds.
     pub grace_ms: u64,
+}
+
+/// The container of an engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceContainer {
+    /// `podman` or `docker`.
+    pub runtime: String,
+    /// Its name there.
+    pub name: String,
+    /// Image by digest.
+    pub image: String,
+    /// How it is removed where its minder could not.
+    pub farewell: Farewell,
 }
 
 /// How far an engine is.
@@ -107,6 +128,16 @@ impl Instance {
     #[must_use]
     pub fn stays(&self) -> bool {
         self.is_alive() && self.state == State::Ready && (self.kept || self.host.is_alive())
+    }
+
+    /// Address of one of its other ports.
+    pub(super) fn endpoint(&self, name: &str) -> Option<SocketAddr> {
+        stop::address_of(self.endpoints.get(name)?)
+    }
+
+    /// Whether it was started by somebody else.
+    pub(super) fn is_external(&self) -> bool {
+        self.provisioning_mode == Mode::External
     }
 
     /// Whether anything of it is left: the engine itself, or whoever cleans up behind it.
@@ -156,6 +187,11 @@ impl Instance {
         }
     }
 
+    /// Whether its record is still there: nobody has removed what it has left.
+    pub(super) fn is_recorded(&self, home: &Home) -> bool {
+        matches!(read(&self.record(home)), Ok(Some(record)) if record.process == self.process)
+    }
+
     /// Takes its handoff away, where it is still this engine's.
     pub(super) fn withdraw(&self) {
         removal(&self.handoff, &self.url, self.started_at).carry_out();
@@ -183,7 +219,7 @@ pub(super) fn removal(path: &Path, url: &str, started_at: Timestamp) -> Removal 
 }
 
 /// Every engine of this home that lives. Records of dead ones are removed on the way, with their
-/// handoffs.
+/// handoffs; those of containers stay until [`super::clear`] has removed what is left of them.
 pub fn instances(home: &Home) -> Result<Vec<Instance>, EngineError> {
     crate::process::sweep(home);
     let mut found = Vec::new();
@@ -208,6 +244,23 @@ pub fn instances(home: &Home) -> Result<Vec<Instance>, EngineError> {
     }
     found.sort_by(|a, b| (&a.pool_id, &a.replica_id).cmp(&(&b.pool_id, &b.replica_id)));
     Ok(found)
+}
+
+/// Dead engines whose containers nobody has removed, by the names of their instances.
+pub(super) fn abandoned(home: &Home) -> Vec<(String, Instance)> {
+    let entries = fs::read_dir(directory(home))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        Some(name.strip_suffix(".json")?.to_owned())
+    });
+    let left = |key: String| {
+        let found = recorded(home, &key).ok()??;
+        (found.container.is_some() && !found.is_there()).then_some((key, found))
+    };
+    names.filter_map(left).collect()
 }
 
 /// The engine of one instance, if it lives.
@@ -237,6 +290,7 @@ fn clean_up(home: &Home, instance: &Instance) {
     if let Ok(Some(_lock)) = try_lock(&lock_path(home, &key), "cleaning up")
         && let Ok(Some(again)) = read(&record_path(home, &key))
         && !again.is_there()
+        && again.container.is_none()
     {
         again.forget(home);
     }
@@ -304,6 +358,8 @@ mod tests {
             host: process,
             kept: true,
             url: "http://127.0.0.1:1".to_owned(),
+            endpoints: BTreeMap::new(),
+            container: None,
             log: home.join("log"),
             started_at: Timestamp::from_second(1_700_000_000).unwrap(),
             command: Fingerprint::default(),

@@ -6,7 +6,6 @@ use std::{
 };
 
 use engine_provider_api::{Artifact, ProcessLaunch, Template};
-use serde::{Deserialize, Serialize};
 
 use super::EngineError;
 use crate::config::paths::Home;
@@ -15,6 +14,7 @@ use crate::config::paths::Home;
 const SHORTEST_SECRET: usize = 4;
 
 /// What placeholders stand for.
+#[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     /// Results by step.
     pub(super) artifacts: &'a BTreeMap<String, Artifact>,
@@ -26,12 +26,23 @@ pub(super) struct Places<'a> {
     pub(super) host: &'a str,
     /// Port, or `{address.port}` for a comparison of commands.
     pub(super) port: &'a str,
+    /// Other ports by name.
+    pub(super) ports: &'a BTreeMap<String, String>,
+    /// From where what is filled in is read.
+    pub(super) seen_from: SeenFrom,
     /// Secrets by name.
-    pub(super) secrets: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
+}
+
+/// From where a text is read: paths of this machine mean nothing inside a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeenFrom {
+    Machine,
+    Container,
 }
 
 /// A launch with everything filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Rendered {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
@@ -45,13 +56,7 @@ pub(super) struct Rendered {
 
 /// Fills a launch in.
 pub(super) fn render(launch: &ProcessLaunch, places: &Places<'_>) -> Result<Rendered, EngineError> {
-    let mut rendered = Rendered {
-        program: PathBuf::new(),
-        args: Vec::new(),
-        env: BTreeMap::new(),
-        secrets: Vec::new(),
-        caches: BTreeSet::new(),
-    };
+    let mut rendered = Rendered::default();
     if !is_a_result(&launch.program) {
         return Err(EngineError::HostProgram {
             program: launch.program.as_str().to_owned(),
@@ -72,7 +77,7 @@ pub(super) fn render(launch: &ProcessLaunch, places: &Places<'_>) -> Result<Rend
 
 /// Whether a program is the result of a step or lies in one: `{STEP.path}` or something below it. A
 /// provider must not start what happens to be on the machine, nor what an engine may have written.
-fn is_a_result(program: &Template) -> bool {
+pub(super) fn is_a_result(program: &Template) -> bool {
     let Some((step, below)) = program
         .as_str()
         .strip_prefix('{')
@@ -81,13 +86,15 @@ fn is_a_result(program: &Template) -> bool {
         return false;
     };
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let climbs = Path::new(below)
+    !step.is_empty() && step.bytes().all(plain) && stays_below(below)
+}
+
+/// Whether what follows a directory's placeholder stays in that directory.
+pub(super) fn stays_below(rest: &str) -> bool {
+    let climbs = Path::new(rest)
         .components()
         .any(|part| part == Component::ParentDir);
-    !step.is_empty()
-        && step.bytes().all(plain)
-        && (below.is_empty() || below.starts_with('/'))
-        && !climbs
+    (rest.is_empty() || rest.starts_with('/')) && !climbs
 }
 
 /// A text that others can read: no secrets.
@@ -96,6 +103,7 @@ pub(super) fn public(
     places: &Places<'_>,
     caches: &mut BTreeSet<String>,
 ) -> Result<String, EngineError> {
+    refuse_machine_paths(template, places)?;
     let secret = template
         .placeholders()?
         .into_iter()
@@ -109,11 +117,13 @@ pub(super) fn public(
     Ok(template.render(|name| place(name, places, caches))?)
 }
 
-fn with_secrets(
+/// A text for the environment, secrets filled in.
+pub(super) fn with_secrets(
     template: &Template,
     places: &Places<'_>,
     rendered: &mut Rendered,
 ) -> Result<String, EngineError> {
+    refuse_machine_paths(template, places)?;
     for name in template.placeholders()? {
         if let Some(name) = name.strip_prefix("secret.") {
             let value = (places.secrets)(name).ok_or_else(|| EngineError::SecretMissing {
@@ -128,6 +138,22 @@ fn with_secrets(
     })?)
 }
 
+/// What stands for a path of this machine leads nowhere inside a container.
+fn refuse_machine_paths(template: &Template, places: &Places<'_>) -> Result<(), EngineError> {
+    if places.seen_from == SeenFrom::Machine {
+        return Ok(());
+    }
+    let is_path =
+        |name: &&str| *name == "files" || name.starts_with("cache.") || name.ends_with(".path");
+    match template.placeholders()?.into_iter().find(is_path) {
+        None => Ok(()),
+        Some(name) => Err(EngineError::PathInContainer {
+            text: template.as_str().to_owned(),
+            placeholder: name.to_owned(),
+        }),
+    }
+}
+
 fn place(name: &str, places: &Places<'_>, caches: &mut BTreeSet<String>) -> Option<String> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
     match name {
@@ -135,6 +161,9 @@ fn place(name: &str, places: &Places<'_>, caches: &mut BTreeSet<String>) -> Opti
         "address.port" => return Some(places.port.to_owned()),
         "files" => return Some(path(places.files)),
         _ => {}
+    }
+    if let Some(port) = name.strip_prefix("port.") {
+        return places.ports.get(port).cloned();
     }
     if let Some(cache) = name.strip_prefix("cache.") {
         caches.insert(cache.to_owned());
@@ -145,7 +174,7 @@ fn place(name: &str, places: &Places<'_>, caches: &mut BTreeSet<String>) -> Opti
 }
 
 /// A secret may have come into an argument by another way, for example out of a pool file.
-fn refuse_told_secrets(rendered: &Rendered) -> Result<(), EngineError> {
+pub(super) fn refuse_told_secrets(rendered: &Rendered) -> Result<(), EngineError> {
     for secret in &rendered.secrets {
         let told = rendered.args.iter().find(|text| text.contains(secret));
         if let Some(argument) = told.filter(|_| secret.len() >= SHORTEST_SECRET) {
@@ -171,77 +200,6 @@ pub(super) fn placed_path(files: &Path, path: &str) -> Result<PathBuf, EngineErr
             path: path.to_owned(),
         })
     }
-}
-
-/// A command as it is compared with another: its port left open, values of its environment as
-/// digests, what the operator's own shell adds left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fingerprint {
-    /// Program.
-    pub program: String,
-    /// Arguments, with `{address.port}` where the port stands.
-    pub args: Vec<String>,
-    /// Digest of each value of the environment, by name.
-    pub env: BTreeMap<String, String>,
-    /// Digest of each placed file, by path.
-    #[serde(default)]
-    pub files: BTreeMap<String, String>,
-}
-
-impl Fingerprint {
-    /// What differs, as lines with `-` (this one) and `+` (the other); empty when nothing does.
-    #[must_use]
-    pub fn difference(&self, other: &Self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let program = |print: &Self| vec![print.program.clone()];
-        compare(&mut lines, program(self), program(other));
-        compare(&mut lines, flags(&self.args), flags(&other.args));
-        let maps = [
-            ("environment", &self.env, &other.env),
-            ("file", &self.files, &other.files),
-        ];
-        for (what, own, others) in maps {
-            let names: BTreeSet<&String> = own.keys().chain(others.keys()).collect();
-            for name in names {
-                match (own.get(name), others.get(name)) {
-                    (Some(_), None) => lines.push(format!("- {what} {name}")),
-                    (None, Some(_)) => lines.push(format!("+ {what} {name}")),
-                    (a, b) if a != b => lines.push(format!("~ {what} {name} has another content")),
-                    _ => {}
-                }
-            }
-        }
-        if lines.is_empty() && self != other {
-            lines.push("~ the order of the arguments".to_owned());
-        }
-        lines
-    }
-}
-
-/// Arguments in groups: a flag together with its values.
-fn flags(args: &[String]) -> Vec<String> {
-    let mut groups: Vec<String> = Vec::new();
-    for argument in args {
-        let is_number = argument.parse::<f64>().is_ok();
-        match groups.last_mut() {
-            Some(group) if !argument.starts_with('-') || is_number => {
-                group.push(' ');
-                group.push_str(argument);
-            }
-            _ => groups.push(argument.clone()),
-        }
-    }
-    groups
-}
-
-fn compare(lines: &mut Vec<String>, own: Vec<String>, mut others: Vec<String>) {
-    for group in own {
-        match others.iter().position(|other| *other == group) {
-            Some(at) => drop(others.remove(at)),
-            None => lines.push(format!("- {group}")),
-        }
-    }
-    lines.extend(others.into_iter().map(|group| format!("+ {group}")));
 }
 
 #[cfg(test)]
@@ -271,6 +229,8 @@ mod tests {
                 home: &Home::at("/home"),
                 host: "127.0.0.1",
                 port: "8081",
+                ports: &BTreeMap::from([("grpc".to_owned(), "9001".to_owned())]),
+                seen_from: SeenFrom::Machine,
                 secrets: &|name| (name == "TOKEN").then(|| "hunter2".to_owned()),
             },
         )
@@ -279,14 +239,20 @@ mod tests {
     #[test]
     fn every_placeholder_is_filled_in() {
         let rendered = try_render(
-            &["--port", "{address.port}", "{files}/x", "{{literal}}"],
+            &[
+                "--port",
+                "{address.port}",
+                "{port.grpc}",
+                "{files}/x",
+                "{{literal}}",
+            ],
             &[("CACHE", "{cache.torch}"), ("TOKEN", "{secret.TOKEN}")],
         )
         .unwrap();
         assert_eq!(rendered.program, Path::new("/store/build/bin/server"));
         assert_eq!(
             rendered.args,
-            ["--port", "8081", "/state/files/x", "{literal}"]
+            ["--port", "8081", "9001", "/state/files/x", "{literal}"]
         );
         assert_eq!(rendered.env["CACHE"], "/home/cache/torch");
         assert_eq!(rendered.env["TOKEN"], "hunter2");
@@ -336,6 +302,8 @@ mod tests {
             home: &Home::at("/home"),
             host: "127.0.0.1",
             port: "8081",
+            ports: &BTreeMap::new(),
+            seen_from: SeenFrom::Machine,
             secrets: &|_| None,
         };
         let error = render(&launch, &places).unwrap_err();
@@ -352,28 +320,5 @@ mod tests {
         for bad in ["", "/etc/passwd", "../x", "a/../../x", "."] {
             assert!(placed_path(files, bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_difference_names_what_changed_and_nothing_else() {
-        let print = |args: &[&str], env: &str| Fingerprint {
-            program: "/p".to_owned(),
-            args: args.iter().map(|text| (*text).to_owned()).collect(),
-            env: BTreeMap::from([("A".to_owned(), env.to_owned())]),
-            files: BTreeMap::new(),
-        };
-        let running = print(&["--ctx-size", "2048", "--seed", "-1", "--metrics"], "1");
-        let asked = print(&["--ctx-size", "4096", "--seed", "-1", "--jinja"], "2");
-        assert_eq!(
-            running.difference(&asked),
-            [
-                "- --ctx-size 2048",
-                "- --metrics",
-                "+ --ctx-size 4096",
-                "+ --jinja",
-                "~ environment A has another content"
-            ]
-        );
-        assert!(running.difference(&running.clone()).is_empty());
     }
 }

@@ -8,13 +8,23 @@
 //! prepared engine; this room knows no engine. How processes are started and ended is the keeper's
 //! matter (`process/`); which pools should run is that of whoever calls.
 
+mod access;
+mod body;
+mod bring_up;
+mod command;
+mod container;
 mod diagnose;
 mod error;
 mod evidence;
+mod external;
+mod files;
+mod fingerprint;
 mod handoff;
 mod http;
 mod instance;
+mod kind;
 mod launch;
+mod leftover;
 mod logs;
 mod ownership;
 mod place;
@@ -35,9 +45,11 @@ use engine_provider_api::Diagnosis;
 
 pub use diagnose::Finding;
 pub use error::{EngineError, Evidence};
+pub use external::run_if_watcher;
+pub use fingerprint::Fingerprint;
 pub use handoff::{DEFAULT_DIRECTORY, HANDOFF_SCHEMA, Handoff, HandoffModel, file_name};
-pub use instance::{Instance, State, find_running, instances};
-pub use launch::Fingerprint;
+pub use instance::{Instance, InstanceContainer, State, find_running, instances};
+pub use leftover::clear;
 pub use logs::{log_path, logged};
 pub use running::{EngineEnd, RunningEngine};
 pub use start::{DriverMemory, Outcome, StartRequest, start};
@@ -53,6 +65,7 @@ fn evidence_of(table: &[Diagnosis], command: String, log: PathBuf) -> Evidence {
         command,
         last_lines: diagnose::last_lines(&text),
         finding: diagnose::diagnose(table, &text),
+        reason: None,
         log,
     }
 }

@@ -26,10 +26,12 @@ pub(super) enum Listener {
     Nobody,
 }
 
-/// Looks who listens there. `identity` is whose the tree is, where it is not this process's own.
+/// Looks who listens there. `own` are looked at before the whole `tree`; `identity` is whose they are,
+/// where that is not this process's own user.
 pub(super) async fn listener(
     address: SocketAddr,
-    engine: ProcessIdentity,
+    own: &[ProcessIdentity],
+    tree: impl FnOnce() -> Vec<ProcessIdentity>,
     keeper: &Keeper,
     identity: Option<Identity>,
 ) -> Result<Listener, ProcessError> {
@@ -45,12 +47,11 @@ pub(super) async fn listener(
     if listening.is_empty() {
         return Ok(Listener::Nobody);
     }
-    // Most engines listen themselves; walking the whole tree is for those that do not.
-    let own = sockets_of(keeper, &[engine], identity).await?;
+    let own = sockets_of(keeper, own, identity).await?;
     if listening.is_subset(&own) {
         return Ok(Listener::Ours);
     }
-    let tree = sockets_of(keeper, &engine.tree(), identity).await?;
+    let tree = sockets_of(keeper, &tree(), identity).await?;
     if listening.is_subset(&tree) {
         Ok(Listener::Ours)
     } else {

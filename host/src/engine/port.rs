@@ -4,7 +4,13 @@
 //! start at the same time do not choose the same one; then the kernel's word is enough. Somebody
 //! outside may still take it in between: the engine then fails, and the next port is tried.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
+
+use engine_provider_api::ExtraPort;
 
 use super::EngineError;
 use crate::{
@@ -22,6 +28,62 @@ pub(super) struct Reserved {
     _lock: Lock,
 }
 
+/// Every port of one attempt.
+#[derive(Debug)]
+pub(super) struct Ports {
+    /// The one that answers requests.
+    pub(super) main: Reserved,
+    /// The others by name.
+    pub(super) more: BTreeMap<String, Reserved>,
+}
+
+/// Ports as they are filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) port: String,
+    pub(super) more: BTreeMap<String, String>,
+}
+
+impl Ports {
+    /// Reserves the others beside the main one, each from its usual port upward.
+    pub(super) fn reserve(
+        home: &Home,
+        host: IpAddr,
+        main: Reserved,
+        others: &[ExtraPort],
+    ) -> Result<Self, EngineError> {
+        let mut more = BTreeMap::new();
+        for port in others {
+            let tried = candidates(&[], port.usual_port);
+            let Some((_, reserved)) = reserve(home, host, &tried)? else {
+                return Err(EngineError::NoPort {
+                    host: host.to_string(),
+                    tried,
+                    named: false,
+                });
+            };
+            more.insert(port.name.clone(), reserved);
+        }
+        Ok(Self { main, more })
+    }
+
+    pub(super) fn numbers(&self) -> Numbers {
+        let more = self.more.iter();
+        Numbers {
+            port: self.main.port.to_string(),
+            more: more
+                .map(|(name, reserved)| (name.clone(), reserved.port.to_string()))
+                .collect(),
+        }
+    }
+
+    pub(super) fn more_numbers(&self) -> BTreeMap<String, u16> {
+        let more = self.more.iter();
+        more.map(|(name, reserved)| (name.clone(), reserved.port))
+            .collect()
+    }
+}
+
 /// Ports in the order in which they are tried: the pool's, else the usual one and those above it.
 pub(super) fn candidates(pool_ports: &[u16], usual: u16) -> Vec<u16> {
     if pool_ports.is_empty() {
@@ -34,7 +96,7 @@ pub(super) fn candidates(pool_ports: &[u16], usual: u16) -> Vec<u16> {
 /// The first candidate that is free and not reserved, and how many candidates it took.
 pub(super) fn reserve(
     home: &Home,
-    host: std::net::IpAddr,
+    host: IpAddr,
     candidates: &[u16],
 ) -> Result<Option<(usize, Reserved)>, EngineError> {
     let directory = home.state().join("ports");
@@ -76,7 +138,7 @@ mod tests {
     fn taken_and_reserved_ports_are_passed_over() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
-        let host = std::net::Ipv4Addr::LOCALHOST.into();
+        let host: IpAddr = std::net::Ipv4Addr::LOCALHOST.into();
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let first = taken.local_addr().unwrap().port();
         // Two that are free right now; whoever takes them meanwhile makes this test fail aloud.

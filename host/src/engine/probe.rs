@@ -15,12 +15,11 @@ use engine_provider_api::ReadinessProbe;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    body::Body,
     http::{self, Want},
-    ownership::{self, Listener},
+    ownership::Listener,
 };
-use crate::process::{
-    BytesRead, Ended, Identity, Keeper, ProcessError, ProcessIdentity, Running, bytes_read,
-};
+use crate::process::{BytesRead, Ended, Keeper, ProcessError, Running, bytes_read};
 
 /// Pause between two probes of an engine that may be ready in no time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -56,8 +55,8 @@ pub(super) struct Wait<'a> {
     pub(super) probe: &'a ReadinessProbe,
     pub(super) stall: Duration,
     pub(super) log: &'a Path,
+    pub(super) body: &'a Body,
     pub(super) keeper: &'a Keeper,
-    pub(super) identity: Option<Identity>,
     pub(super) cancel: &'a CancellationToken,
 }
 
@@ -147,8 +146,9 @@ async fn look(wait: &Wait<'_>, asks: bool) -> Result<Seen, NotReady> {
     if is_loading && !asks {
         return Ok(Seen::NotYet(format!("status {status}")));
     }
-    let process = wait.running.process();
-    let whose = ownership::listener(wait.address, process, wait.keeper, wait.identity)
+    let whose = wait
+        .body
+        .listener(wait.address, wait.keeper)
         .await
         .map_err(NotReady::Process)?;
     Ok(match whose {
@@ -185,8 +185,7 @@ impl Progress {
         }
         self.looked = Instant::now();
         let log = log_state(wait.log);
-        let tree: Vec<ProcessIdentity> = wait.running.process().tree();
-        let read = bytes_read(&tree);
+        let read = bytes_read(&wait.body.tree());
         let has_read = read.from_storage > self.read.from_storage
             || read.by_calls > self.read.by_calls.saturating_add(READ_STEP);
         if log != self.log || has_read {

@@ -6,16 +6,17 @@ use engine_provider_api::Diagnosis;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EngineError, Instance,
+    EngineError, Instance, container,
     error::Evidence,
-    evidence_of,
+    evidence_of, leftover,
     stop::{self, Grip, bring_down},
 };
 use crate::{
     config::paths::Home,
+    container::exit_reason,
     fault::Fault,
     narrate::{Actor, Narrator},
-    process::Running,
+    process::{Ended, Exited, Running},
 };
 
 /// An engine that is ready. Dropped, it is ended (TERM, grace, KILL), unless it is kept.
@@ -71,7 +72,9 @@ impl RunningEngine {
             Err(error) => {
                 // Its keeper is gone; its minder ends it.
                 stop::until_gone(&self.instance).await;
-                self.instance.forget(&self.home);
+                if let Err(left) = leftover::settle(&self.home, &self.instance).await {
+                    return self.crashed(left);
+                }
                 return self.crashed(error.into());
             }
         };
@@ -89,11 +92,7 @@ impl RunningEngine {
             );
             return EngineEnd::Stopped;
         }
-        self.crashed(EngineError::Died {
-            exited: ended.exited,
-            ready: true,
-            evidence: Box::new(self.evidence()),
-        })
+        self.crashed(self.death(&ended, true))
     }
 
     /// Drains and ends it. Cancelling `hurry` skips draining and grace.
@@ -120,10 +119,46 @@ impl RunningEngine {
         EngineEnd::Crashed(error)
     }
 
-    fn evidence(&self) -> Evidence {
+    /// What its end means.
+    pub(super) fn death(&self, ended: &Ended, ready: bool) -> EngineError {
+        if self.instance.is_external() {
+            let url = self.instance.url.clone();
+            return EngineError::ExternalGone { url, ready };
+        }
+        let mut evidence = Box::new(self.evidence());
+        if let Some(container) = &self.instance.container {
+            let answer = read_answer(&container.farewell.answer);
+            let code = match ended.exited {
+                Exited::Code(code) => Some(code),
+                Exited::Signal(_) => None,
+            };
+            let said = evidence.last_lines.join("\n");
+            let reason = exit_reason(code, Some(&answer), &said);
+            let failure = reason
+                .as_ref()
+                .filter(|_| !ready)
+                .and_then(|reason| container::failure(container, reason, &answer, &evidence));
+            if let Some(failure) = failure {
+                return failure;
+            }
+            evidence.reason = reason;
+        }
+        EngineError::Died {
+            exited: ended.exited,
+            ready,
+            evidence,
+        }
+    }
+
+    pub(super) fn evidence(&self) -> Evidence {
         let log: PathBuf = self.instance.log.clone();
         evidence_of(&self.diagnoses, self.command.clone(), log)
     }
+}
+
+/// What the runtime said about an ended container; empty where it said nothing.
+fn read_answer(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 impl Drop for RunningEngine {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{EngineError, Instance, instance, stop};
+use super::{EngineError, Instance, instance, leftover, stop};
 use crate::{
     config::paths::Home,
     narrate::{Actor, Narrator},
@@ -39,8 +39,9 @@ pub(super) async fn settle(
             return Ok(Some(found));
         }
         let alive = found.is_alive();
-        if !alive && (!found.is_watched() || start.elapsed() > CLEAN_UP_LIMIT) {
-            found.forget(home);
+        let clean_up = CLEAN_UP_LIMIT + farewell_limit(&found);
+        if !alive && (!found.is_watched() || start.elapsed() > clean_up) {
+            leftover::settle(home, &found).await?;
             return Ok(None);
         }
         if alive && start.elapsed() > patience(&found) {
@@ -60,4 +61,10 @@ pub(super) async fn settle(
 /// Longest time whoever ends an engine takes to do so: draining and the grace after TERM.
 fn patience(instance: &Instance) -> Duration {
     stop::DRAIN_LIMIT + Duration::from_millis(instance.grace_ms)
+}
+
+/// Longest time its minder takes to remove what it leaves elsewhere.
+fn farewell_limit(instance: &Instance) -> Duration {
+    let container = instance.container.as_ref();
+    container.map_or(Duration::ZERO, |it| it.farewell.limit())
 }

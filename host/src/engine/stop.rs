@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     EngineError, Instance, State,
     http::{self, Want},
+    leftover,
 };
 use crate::{
     config::paths::Home,
@@ -57,26 +58,23 @@ pub async fn stop_instance(
 ) -> Result<(), EngineError> {
     let mut grip = Grip::find(home, instance).await;
     let stopped = bring_down(&mut grip, home, instance, narrator, hurry).await;
-    if stopped.is_ok() {
-        // Already done by its minder, unless that was killed.
-        instance.forget(home);
-    }
-    stopped
+    stopped?;
+    // Already done by its minder, unless that was killed.
+    leftover::settle(home, instance).await
 }
 
 /// Ends an engine that others have begun to end and then let be: TERM, grace, KILL.
 pub(super) async fn finish(home: &Home, instance: &Instance) -> Result<(), EngineError> {
     let mut grip = Grip::find(home, instance).await;
     end(&mut grip, instance, &CancellationToken::new()).await?;
-    instance.forget(home);
-    Ok(())
+    leftover::settle(home, instance).await
 }
 
 /// Kills an engine with its whole tree and waits until nothing of it is left.
 pub(super) async fn kill(grip: &mut Grip<'_>, instance: &Instance) -> Result<(), EngineError> {
     grip.kill(instance).await;
     if grip
-        .gone_within(instance, KILL_LIMIT, &CancellationToken::new())
+        .gone_within(instance, kill_limit(instance), &CancellationToken::new())
         .await?
     {
         return Ok(());
@@ -91,8 +89,14 @@ pub(super) async fn kill(grip: &mut Grip<'_>, instance: &Instance) -> Result<(),
 /// Waits until nothing of an engine is left whose minder ends it by itself, because its keeper is
 /// gone: TERM, grace, KILL. Gives up when that takes too long; then it may be left.
 pub(super) async fn until_gone(instance: &Instance) {
-    let limit = Duration::from_millis(instance.grace_ms) + KILL_LIMIT;
+    let limit = Duration::from_millis(instance.grace_ms) + kill_limit(instance);
     let _ = tokio::time::timeout(limit, nothing_left(instance)).await;
+}
+
+/// How long an engine may take to disappear once it is killed: a container's removal is waited for.
+fn kill_limit(instance: &Instance) -> Duration {
+    let farewell = instance.container.as_ref().map(|it| it.farewell.limit());
+    KILL_LIMIT + farewell.unwrap_or_default()
 }
 
 /// Ends an engine, however it is held, and tells so.
@@ -120,7 +124,13 @@ pub(super) async fn bring_down(
             Actor::EngineProvisioner,
             "stop",
             target,
-            format!("engine of pool {} stopped", instance.pool_id),
+            match instance.is_external() {
+                true => format!(
+                    "let go of the engine of pool {}, which runs on",
+                    instance.pool_id
+                ),
+                false => format!("engine of pool {} stopped", instance.pool_id),
+            },
             start.elapsed(),
         ),
         Err(error) => narrator.fail(Actor::EngineProvisioner, "stop", target, error),
@@ -132,7 +142,11 @@ async fn drain(instance: &Instance, narrator: &Narrator, hurry: &CancellationTok
     let Some(probe) = &instance.stop.drain else {
         return;
     };
-    let Some(address) = address_of(&instance.url) else {
+    let address = match &probe.port {
+        Some(port) => instance.endpoint(port),
+        None => address_of(&instance.url),
+    };
+    let Some(address) = address else {
         return;
     };
     let start = Instant::now();

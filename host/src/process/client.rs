@@ -151,6 +151,12 @@ impl Keeper {
         self.current().as_ref().map(|link| link.keeper())
     }
 
+    /// Program that becomes the keeper, and this program's other helpers.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.inner.options.program
+    }
+
     /// Program and leading arguments that make this program's keeper or one of its helpers.
     pub(super) fn options(&self) -> &KeeperOptions {
         &self.inner.options

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::Removal;
+use super::{Farewell, Removal};
 
 /// A command. It starts with exactly this environment, stdin closed, in a process group of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct Spec {
     pub identity: Option<Identity>,
     /// Whether it may reach the network.
     pub network: Network,
+    /// Whether it can gain privileges that it does not start with.
+    #[serde(default)]
+    pub privileges: Privileges,
     /// Where standard output and standard error go.
     pub output: Output,
     /// What it is to the keeper.
@@ -65,6 +68,18 @@ pub enum Network {
     None,
 }
 
+/// Whether a command can gain privileges that it does not start with, through set-uid programs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Privileges {
+    /// Never (`no_new_privs`, prctl(2)).
+    #[default]
+    Fixed,
+    /// As usual on this machine. For container runtimes that run without root alone: they map users
+    /// with the help of `newuidmap`, which is set-uid.
+    Usual,
+}
+
 /// Where output goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -100,7 +115,11 @@ pub enum Child {
     Engine {
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
-        /// Documents removed once the engine is gone, for example its handoff.
+        /// Documents removed as soon as its first process has ended: its handoff.
+        withdraw: Vec<Removal>,
+        /// What it leaves outside its tree of processes, and how that is removed then.
+        farewell: Option<Farewell>,
+        /// Documents removed once nothing of it is left: its record.
         remove: Vec<Removal>,
     },
 }

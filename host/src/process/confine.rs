@@ -2,14 +2,16 @@
 //!
 //! Order matters: the network namespace needs the privileges that changing the user drops, and
 //! changing the user clears the parent-death signal. The seccomp filter comes last, because it may
-//! forbid what the steps before it need. Privileges can never come back (`no_new_privs`), so a
-//! command that needs a set-uid helper cannot be run through here.
+//! forbid what the steps before it need. Privileges can never come back (`no_new_privs`), but for a
+//! container runtime without root, which needs set-uid helpers.
 #![expect(
     unsafe_code,
     reason = "code between fork and exec, and resetting signal handlers, has no safe interface"
 )]
 
 use std::{
+    collections::BTreeMap,
+    fs::File,
     io,
     os::unix::process::CommandExt,
     path::Path,
@@ -25,7 +27,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-use super::{Identity, Network, Spec, StartFailure};
+use super::{Identity, Network, Privileges, Spec, StartFailure};
 
 /// Bit that marks system calls of the x32 ABI on x86-64.
 #[cfg(target_arch = "x86_64")]
@@ -57,6 +59,7 @@ pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
     };
     let parent = rustix::process::getpid();
     let identity = spec.identity.filter(|_| own == 0);
+    let privileges = spec.privileges;
 
     #[expect(
         clippy::disallowed_methods,
@@ -73,12 +76,51 @@ pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
     // SAFETY: the closure runs in the child between fork and exec. The parent is single-threaded
     // (this function's contract), so no lock can be held by a thread that does not exist any more.
     unsafe {
-        command.pre_exec(move || confine(parent, identity, filter.as_ref()));
+        command.pre_exec(move || confine(parent, identity, privileges, filter.as_ref()));
     }
     command.spawn().map_err(|error| diagnose(spec, &error))
 }
 
-fn confine(parent: Pid, identity: Option<Identity>, filter: Option<&BpfProgram>) -> io::Result<()> {
+/// Starts a command that cleans up behind a child: this process's own rights, no parent-death signal,
+/// because what is half removed is worse than what is removed a moment later. Must be called by a
+/// single-threaded process.
+pub(super) fn spawn_last(
+    program: &Path,
+    args: &[String],
+    env: &BTreeMap<String, String>,
+    output: File,
+    error: File,
+) -> io::Result<Child> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "process/ is the room that starts processes"
+    )]
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .envs(env)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(error)
+        .process_group(0);
+    // SAFETY: as in `spawn`.
+    unsafe {
+        command.pre_exec(|| {
+            default_signals();
+            unblock_signals()
+        });
+    }
+    command.spawn()
+}
+
+fn confine(
+    parent: Pid,
+    identity: Option<Identity>,
+    privileges: Privileges,
+    filter: Option<&BpfProgram>,
+) -> io::Result<()> {
     default_signals();
     unblock_signals()?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
@@ -111,7 +153,9 @@ fn confine(parent: Pid, identity: Option<Identity>, filter: Option<&BpfProgram>)
             maximum: Some(0),
         },
     )?;
-    rustix::thread::set_no_new_privs(true)?;
+    if privileges == Privileges::Fixed || filter.is_some() {
+        rustix::thread::set_no_new_privs(true)?;
+    }
     if let Some(filter) = filter {
         seccompiler::apply_filter(filter).map_err(|_| io::Error::last_os_error())?;
     }

@@ -11,6 +11,7 @@ mod command;
 mod confine;
 mod control;
 mod error;
+mod farewell;
 mod identity;
 mod keeper;
 mod link;
@@ -26,9 +27,12 @@ pub(crate) mod worker;
 pub use ask::{Answer, OUTPUT_LIMIT, Question, ask, ask_with_input};
 pub use attend::attend;
 pub use client::{ChildAddress, Keeper, KeeperOptions, Running};
-pub use command::{Child, Exited, Identity, LogFile, Network, Output, Spec, quote, signal_name};
+pub use command::{
+    Child, Exited, Identity, LogFile, Network, Output, Privileges, Spec, quote, signal_name,
+};
 pub use control::{Control, sweep};
 pub use error::{ProcessError, StartFailure};
+pub use farewell::Farewell;
 pub use identity::{BytesRead, ProcessIdentity, bytes_read, descendants};
 pub use keeper::{Ended, MARKER, run, run_if_keeper};
 pub use removal::Removal;

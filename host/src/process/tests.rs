@@ -23,6 +23,7 @@ fn shell(directory: &Path, script: &str) -> Spec {
         directory: directory.to_owned(),
         identity: None,
         network: Network::Host,
+        privileges: Privileges::Fixed,
         output: Output::Together(LogFile {
             path: directory.join("log"),
             limit_bytes: 1 << 20,
@@ -322,6 +323,8 @@ async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go(
     let spec = Spec {
         child: Child::Engine {
             grace_ms: 200,
+            withdraw: Vec::new(),
+            farewell: None,
             remove: vec![removal(&own), removal(&other)],
         },
         ..shell(
@@ -357,6 +360,8 @@ async fn others_may_end_what_a_keeper_has_but_start_nothing() {
     let spec = Spec {
         child: Child::Engine {
             grace_ms: 10_000,
+            withdraw: Vec::new(),
+            farewell: None,
             remove: Vec::new(),
         },
         ..shell(&path, "exec sleep 1000")

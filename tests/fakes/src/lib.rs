@@ -9,7 +9,8 @@ use engine_host::{
     process::{Identity, Keeper},
 };
 use engine_provider_api::{
-    Artifact, ArtifactState, Diagnosis, DrainProbe, GpuEvidence, GpuPolicy, Launch, Mode, Model,
+    Artifact, ArtifactState, ContainerLaunch, ContainerRuntime, Diagnosis, DrainProbe,
+    ExternalLaunch, ExtraPort, Facts, GpuEvidence, GpuPolicy, Image, Launch, Mode, Model, Mount,
     PlacedFile, Pool, PreparedEngine, Probes, ProcessLaunch, Profile, ReadinessProbe, Resources,
     Stop, Template, VersionProbe,
 };
@@ -47,6 +48,46 @@ pub struct Job {
     pub uid: Option<u32>,
     /// Whether it outlives its host.
     pub detach: bool,
+    /// Where it runs instead of as a process of this machine.
+    #[serde(default)]
+    pub elsewhere: Option<Elsewhere>,
+    /// Ports beside the main one: name and usual port.
+    #[serde(default)]
+    pub more_ports: Vec<(String, u16)>,
+}
+
+/// Where an engine runs that is no process of this machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Elsewhere {
+    /// In a container.
+    Container(Box<Contained>),
+    /// Somebody has started it already: its URL.
+    External(String),
+}
+
+/// A container.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Contained {
+    /// What runs it.
+    pub runtime: ContainerRuntime,
+    /// Variables of the runtime's program.
+    pub environment: BTreeMap<String, String>,
+    /// Image by digest.
+    pub image: String,
+    /// User and group inside.
+    pub user: Option<String>,
+    /// Program inside.
+    pub entrypoint: Vec<String>,
+    /// What is mounted: source and target.
+    pub mounts: Vec<(String, String)>,
+    /// A directory or file that the source `{model.path}` stands for.
+    pub model: Option<PathBuf>,
+}
+
+impl Contained {
+    /// Port that the engine listens on inside.
+    pub const PORT: u16 = 8080;
 }
 
 /// What a start borrows from.
@@ -62,6 +103,10 @@ pub struct Parts {
     pub home: Home,
     /// What the host's environment lends it.
     pub environment: BTreeMap<String, String>,
+    /// The machine: its container runtimes.
+    pub facts: Facts,
+    /// What the runtime's program needs of the environment.
+    pub runtime_environment: BTreeMap<String, String>,
 }
 
 impl Job {
@@ -88,19 +133,77 @@ impl Job {
             path: Some(self.program.to_string_lossy().into_owned()),
             ..Artifact::default()
         };
+        let mut artifacts = BTreeMap::from([("program".to_owned(), program)]);
+        let mut facts = Facts::default();
+        let mut runtime_environment = BTreeMap::new();
+        if let Some(Elsewhere::Container(contained)) = &self.elsewhere {
+            artifacts.extend(contained.artifacts());
+            facts.containers.runtimes = vec![contained.runtime.clone()];
+            runtime_environment.clone_from(&contained.environment);
+        }
         Parts {
             prepared: self.prepared(),
-            artifacts: BTreeMap::from([("program".to_owned(), program)]),
+            artifacts,
             pool,
+            facts,
+            runtime_environment,
             home: Home::at(&self.home),
             environment: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
         }
     }
 
-    fn prepared(&self) -> PreparedEngine {
+    fn launch(&self) -> Launch {
         let address = ["--host", "{address.host}", "--port", "{address.port}"];
         let address = address.iter().map(|text| Template::new(*text));
         let faults = self.faults.iter().map(|text| Template::new(text.clone()));
+        let args = address.chain(faults).collect();
+        let env = self.env.iter();
+        let env = env.map(|(name, value)| (name.clone(), Template::new(value.clone())));
+        let more_ports = self.more_ports.iter().map(|(name, usual_port)| ExtraPort {
+            name: name.clone(),
+            usual_port: *usual_port,
+        });
+        match &self.elsewhere {
+            None => Launch::Process(ProcessLaunch {
+                program: "{program.path}".into(),
+                args,
+                env: env.collect(),
+                usual_port: 18_080,
+                more_ports: more_ports.collect(),
+            }),
+            Some(Elsewhere::External(url)) => Launch::External(ExternalLaunch { url: url.clone() }),
+            Some(Elsewhere::Container(contained)) => Launch::Container(ContainerLaunch {
+                image: "image".to_owned(),
+                entrypoint: contained.entrypoint.clone(),
+                args,
+                env: env.collect(),
+                mounts: contained
+                    .mounts
+                    .iter()
+                    .map(|(source, target)| Mount {
+                        source: Template::new(source.clone()),
+                        target: target.clone(),
+                    })
+                    .collect(),
+                port: Contained::PORT,
+                usual_port: 18_080,
+                more_ports: more_ports.collect(),
+                user: contained.user.clone(),
+                read_only_root: true,
+                ..ContainerLaunch::default()
+            }),
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match &self.elsewhere {
+            None => Mode::Binary,
+            Some(Elsewhere::Container(_)) => Mode::Container,
+            Some(Elsewhere::External(_)) => Mode::External,
+        }
+    }
+
+    fn prepared(&self) -> PreparedEngine {
         let file = |(path, text): &(String, String)| PlacedFile {
             path: path.clone(),
             text: Template::new(text.clone()),
@@ -109,18 +212,8 @@ impl Job {
             requires: Vec::new(),
             engine: "fake".to_owned(),
             engine_version: "1-cpu".to_owned(),
-            provisioning_mode: Mode::Binary,
-            launch: Launch::Process(ProcessLaunch {
-                program: "{program.path}".into(),
-                args: address.chain(faults).collect(),
-                env: self
-                    .env
-                    .iter()
-                    .map(|(name, value)| (name.clone(), Template::new(value.clone())))
-                    .collect(),
-                usual_port: 18_080,
-                more_ports: Vec::new(),
-            }),
+            provisioning_mode: self.mode(),
+            launch: self.launch(),
             files: self.files.iter().map(file).collect(),
             probes: probes(),
             stop: Stop {
@@ -164,12 +257,14 @@ impl Parts {
         StartRequest {
             prepared: &self.prepared,
             artifacts: &self.artifacts,
+            facts: &self.facts,
             pool: &self.pool,
             replica: "r0",
             home: &self.home,
             handoff_directory: &job.handoffs,
             identity: job.uid.map(|uid| Identity { uid, gid: uid }),
             environment: &self.environment,
+            runtime_environment: &self.runtime_environment,
             secrets: &|name| (name == "TOKEN").then(|| "hunter2-hunter2".to_owned()),
             address: None,
             driver_memory: None,
@@ -177,6 +272,32 @@ impl Parts {
             narrator,
             cancel,
         }
+    }
+}
+
+impl Contained {
+    fn artifacts(&self) -> BTreeMap<String, Artifact> {
+        let image = Image {
+            reference: self.image.clone(),
+            digest: self.image.split('@').nth(1).unwrap_or_default().to_owned(),
+            ..Image::default()
+        };
+        let obtained = Artifact {
+            state: ArtifactState::Obtained,
+            ..Artifact::default()
+        };
+        let mut artifacts = BTreeMap::from([(
+            "image".to_owned(),
+            Artifact {
+                image: Some(image),
+                ..obtained.clone()
+            },
+        )]);
+        if let Some(model) = &self.model {
+            let path = Some(model.to_string_lossy().into_owned());
+            artifacts.insert("model".to_owned(), Artifact { path, ..obtained });
+        }
+        artifacts
     }
 }
 

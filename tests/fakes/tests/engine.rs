@@ -74,6 +74,8 @@ impl Room {
             gpu_percent: None,
             uid: None,
             detach: false,
+            elsewhere: None,
+            more_ports: Vec::new(),
         }
     }
 

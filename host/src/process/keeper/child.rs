@@ -12,12 +12,12 @@ use rustix::{fs::OFlags, pipe::PipeFlags};
 
 use super::{
     line::Lines,
-    minder,
+    minder::{self, Parting},
     protocol::{Order, Report},
     startup::{self, Side},
 };
 use crate::process::{
-    Exited, LogFile, Output, ProcessIdentity, Removal, Spec, StartFailure, log::CappedLog,
+    Exited, LogFile, Output, ProcessIdentity, Spec, StartFailure, log::CappedLog,
 };
 
 /// How long output may keep coming after the whole tree is gone. Only a process that could not be
@@ -54,8 +54,8 @@ pub(super) struct Minded {
     pub(super) orphans: bool,
     /// Whether it was not started.
     pub(super) refused: Option<StartFailure>,
-    /// Documents to remove where the minder could not.
-    pub(super) remove: Vec<Removal>,
+    /// What is done behind it where the minder could not.
+    parting: Parting,
 }
 
 /// Carries one pipe into one log.
@@ -86,10 +86,7 @@ impl Minded {
             abandoned: false,
             orphans: false,
             refused: None,
-            remove: match &spec.child {
-                crate::process::Child::Step => Vec::new(),
-                crate::process::Child::Engine { remove, .. } => remove.clone(),
-            },
+            parting: Parting::of(&spec.child),
         })
     }
 
@@ -111,14 +108,19 @@ impl Minded {
         started
     }
 
-    /// The minder is gone without having told an end: somebody killed it.
+    /// The minder is gone without having told an end: somebody killed it. What takes time behind it is
+    /// done by a copy of the keeper in its place, once.
     pub(super) fn orphaned(&mut self) {
         if self.ended.is_some() || self.refused.is_some() {
             return;
         }
         self.abandoned = true;
         self.orphans = true;
-        self.remove.iter().for_each(Removal::carry_out);
+        let mut parting = std::mem::take(&mut self.parting);
+        if parting.takes_time() && self.replace_minder(&parting).is_ok() {
+            return;
+        }
+        parting.complete();
         if self.process.is_some() {
             let killed = Exited::Signal(libc::SIGKILL);
             self.ended = Some((killed, Vec::new(), Instant::now()));
@@ -127,6 +129,17 @@ impl Minded {
                 reason: "its minder was killed".to_owned(),
             });
         }
+    }
+
+    /// Forks somebody who only clears up and tells the end.
+    fn replace_minder(&mut self, parting: &Parting) -> io::Result<()> {
+        let (near, far) = UnixStream::pair()?;
+        self.minder_pid = match startup::fork()? {
+            Side::Child => minder::clear_up(parting.clone(), &far),
+            Side::Parent(pid) => pid,
+        };
+        self.minder = Lines::new(near)?;
+        Ok(())
     }
 
     /// Whether all has been said and its logs are complete.

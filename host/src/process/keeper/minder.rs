@@ -23,7 +23,8 @@ use super::{
     startup::{self, Standard},
 };
 use crate::process::{
-    Child, Exited, ProcessIdentity, Removal, Spec, StartFailure, confine, identity::descendants,
+    Child, Exited, Farewell, ProcessIdentity, Removal, Spec, StartFailure, confine,
+    identity::descendants,
 };
 
 /// How long killed processes may take to disappear before they count as survivors.
@@ -37,6 +38,26 @@ pub(super) fn run(spec: &Spec, control: &UnixStream, output: &OwnedFd, error: &O
     let minding = std::panic::AssertUnwindSafe(|| mind(spec, control, output, error));
     // A panic must not unwind into the frames of the process this is a copy of.
     match std::panic::catch_unwind(minding) {
+        Ok(Ok(())) => startup::leave(0),
+        _ => startup::leave(70),
+    }
+}
+
+/// Does what is left to do behind a child whose minder was killed, in a fresh copy of the keeper.
+pub(super) fn clear_up(mut parting: Parting, control: &UnixStream) -> ! {
+    let clearing = std::panic::AssertUnwindSafe(|| -> io::Result<()> {
+        let null = startup::null()?;
+        let control = startup::keep_only(control, &null, &null)?;
+        let _ = rustix::thread::set_name(c"host-minder");
+        parting.complete();
+        let ended = Report::Ended {
+            exited: Exited::Signal(libc::SIGKILL),
+            survivors: Vec::new(),
+        };
+        say(&mut Lines::new(control)?, &ended);
+        Ok(())
+    });
+    match std::panic::catch_unwind(clearing) {
         Ok(Ok(())) => startup::leave(0),
         _ => startup::leave(70),
     }
@@ -91,26 +112,73 @@ fn say(control: &mut Lines, report: &Report) {
     control.send(report);
 }
 
-/// How a child is ended.
+/// How a child is ended, and what is done behind it.
+#[derive(Default)]
 struct EndPlan {
     /// Time between TERM and KILL; `None`: KILL at once.
     grace: Option<Duration>,
-    /// Removed once it is gone.
-    remove: Vec<Removal>,
+    /// What is done once its first process has ended.
+    parting: Parting,
 }
 
 impl EndPlan {
     fn of(child: &Child) -> Self {
-        match child {
-            Child::Step => Self {
-                grace: None,
-                remove: Vec::new(),
+        Self {
+            grace: match child {
+                Child::Step => None,
+                Child::Engine { grace_ms, .. } => Some(Duration::from_millis(*grace_ms)),
             },
-            Child::Engine { grace_ms, remove } => Self {
-                grace: Some(Duration::from_millis(*grace_ms)),
+            parting: Parting::of(child),
+        }
+    }
+}
+
+/// What is done behind a child, by whoever is left to do it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parting {
+    withdraw: Vec<Removal>,
+    farewell: Option<Farewell>,
+    remove: Vec<Removal>,
+}
+
+impl Parting {
+    pub(super) fn of(child: &Child) -> Self {
+        match child {
+            Child::Step => Self::default(),
+            Child::Engine {
+                withdraw,
+                farewell,
+                remove,
+                ..
+            } => Self {
+                withdraw: withdraw.clone(),
+                farewell: farewell.clone(),
                 remove: remove.clone(),
             },
         }
+    }
+
+    /// Whether it takes commands, and with them time.
+    pub(super) fn takes_time(&self) -> bool {
+        self.farewell.is_some()
+    }
+
+    /// Its first process has ended: nobody is to find it, and what it has left elsewhere goes. Blocks
+    /// for as long as the farewell's limits allow.
+    pub(super) fn begin(&mut self) {
+        self.withdraw.drain(..).for_each(|it| it.carry_out());
+        if let Some(farewell) = self.farewell.take()
+            && !farewell.carry_out()
+        {
+            // Its record stays, by which the next one who looks removes what is left.
+            self.remove.clear();
+        }
+    }
+
+    /// Nothing of its tree is left.
+    pub(super) fn complete(&mut self) {
+        self.begin();
+        self.remove.drain(..).for_each(|it| it.carry_out());
     }
 }
 
@@ -131,6 +199,13 @@ impl Minder {
     fn until_the_end(mut self) -> (Lines, Report) {
         loop {
             let left = self.reap();
+            if self.exited.is_some() && self.end.parting.takes_time() {
+                // Before the rest of its tree is killed: a container's own monitor is in it, and what
+                // it is still writing down tells how the container ended.
+                self.end.parting.begin();
+                self.killing = None;
+                continue;
+            }
             let overdue = self
                 .killing
                 .is_some_and(|since| since.elapsed() > KILL_LIMIT);
@@ -191,6 +266,10 @@ impl Minder {
         if self.exited.is_none() {
             let _ = rustix::process::kill_process_group(pid(self.first), Signal::KILL);
         }
+        if self.exited.is_none() && self.end.parting.takes_time() {
+            // The rest is the farewell's matter first.
+            return;
+        }
         let own = rustix::process::getpid().as_raw_pid();
         for process in descendants(own) {
             let _ = process.signal(Signal::KILL);
@@ -226,10 +305,10 @@ impl Minder {
         let _ = poll(&mut interests, limit.as_ref());
     }
 
-    fn finish(self, left: bool) -> (Lines, Report) {
+    fn finish(mut self, left: bool) -> (Lines, Report) {
         // One that even KILL does not end was killed all the same.
         let exited = self.exited.unwrap_or(Exited::Signal(libc::SIGKILL));
-        self.end.remove.iter().for_each(Removal::carry_out);
+        self.end.parting.complete();
         let own = rustix::process::getpid().as_raw_pid();
         let survivors = if left {
             descendants(own).iter().map(|process| process.pid).collect()

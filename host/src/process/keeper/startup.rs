@@ -93,11 +93,7 @@ pub(super) enum Standard {
 
 /// Lets go of standard streams: what they led to is not held open any longer.
 pub(super) fn silence(streams: impl IntoIterator<Item = Standard>) -> io::Result<()> {
-    let null = rustix::fs::open(
-        "/dev/null",
-        OFlags::RDWR | OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
+    let null = null()?;
     for stream in streams {
         match stream {
             Standard::Input => stdio::dup2_stdin(&null)?,
@@ -106,6 +102,13 @@ pub(super) fn silence(streams: impl IntoIterator<Item = Standard>) -> io::Result
         }
     }
     Ok(())
+}
+
+/// Opens `/dev/null`.
+pub(super) fn null() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = rustix::fs::Mode::empty();
+    Ok(rustix::fs::open("/dev/null", flags, mode)?)
 }
 
 /// Makes a copy of this process. Only for a single-threaded one: then all of Rust may be used in

@@ -10,13 +10,13 @@ use engine_host::{
     config::paths::Home,
     engine::{self, EngineEnd, Outcome},
     narrate::Narrator,
-    process::{Child, Keeper, KeeperOptions, LogFile, Network, Output, Spec},
+    process::{Child, Keeper, KeeperOptions, LogFile, Network, Output, Privileges, Spec},
 };
 use fakes::Job;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    if let Some(code) = engine_host::process::run_if_keeper() {
+    if let Some(code) = engine_host::become_helper() {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +43,7 @@ async fn run_step(home: PathBuf, script: &str) -> ExitCode {
         directory: home.clone(),
         identity: None,
         network: Network::Host,
+        privileges: Privileges::Fixed,
         output: Output::Together(LogFile {
             path: home.join("log"),
             limit_bytes: 1 << 20,
