@@ -182,6 +182,20 @@ under_both! {
         stage.assert_clean();
     }
 
+    fn one_file_is_served_from_a_repository_made_around_it(kind) {
+        let mut stage = stage(kind);
+        let file = stage.machine.root().join("models/echo/1/model.py");
+        stage.pool["options"] = json!({"backend": "python"});
+        stage.pool["provisioning"]["model"] = json!({"ref": file.display().to_string()});
+        stage.write();
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        let handoff = stage.machine.handoff();
+        assert_eq!(ask(&url, &endpoint(&handoff, "grpc")), ANSWERS);
+        let _ = running.end(Signal::INT).code(130);
+        stage.assert_clean();
+    }
+
     fn a_model_that_triton_cannot_load_is_explained(kind) {
         let stage = stage(kind);
         let model = stage.machine.root().join("models/echo/1/model.py");

@@ -33,8 +33,8 @@ pub(super) async fn look(looking: &Looking<'_>) -> ContainerRuntime {
     let Some(program) = looking.roots.program(NAME) else {
         return not_found(NAME);
     };
-    let socket = match reach(looking.roots).await {
-        Ok(socket) => socket,
+    let (socket, daemon) = match reach(looking.roots).await {
+        Ok(reached) => reached,
         Err(reason) => return unusable(looking, &program, reason).await,
     };
     let mark = mark(looking.roots, &program, &files(looking.roots, &socket));
@@ -51,9 +51,8 @@ pub(super) async fn look(looking: &Looking<'_>) -> ContainerRuntime {
         },
     };
     // The limits are those of the daemon, from whom containers descend.
-    let daemon = looking.roots.word("/var/run/docker.pid");
-    let pid = daemon.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()));
-    runtime.memlock_limit_bytes = pid.and_then(|pid| memlock_limit(looking.roots, &pid));
+    runtime.memlock_limit_bytes =
+        daemon.and_then(|pid| memlock_limit(looking.roots, &pid.to_string()));
     runtime
 }
 
@@ -67,8 +66,8 @@ async fn unusable(looking: &Looking<'_>, program: &Path, reason: String) -> Cont
     }
 }
 
-/// The daemon's socket, once something answers there; else why not, in one line.
-async fn reach(roots: &Roots) -> Result<PathBuf, String> {
+/// The daemon's socket and process, once something answers there; else why not, in one line.
+async fn reach(roots: &Roots) -> Result<(PathBuf, Option<i32>), String> {
     let host = host(roots);
     let Some(path) = host.strip_prefix("unix://") else {
         return Err(format!(
@@ -77,7 +76,10 @@ async fn reach(roots: &Roots) -> Result<PathBuf, String> {
     };
     let connecting = UnixStream::connect(roots.real(path));
     match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
-        Ok(Ok(_)) => Ok(PathBuf::from(path)),
+        Ok(Ok(stream)) => {
+            let peer = stream.peer_cred().ok();
+            Ok((PathBuf::from(path), peer.and_then(|peer| peer.pid())))
+        }
         Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => Err(format!(
             "permission denied while trying to connect to the Docker daemon at {host}"
         )),
