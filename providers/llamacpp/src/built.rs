@@ -99,12 +99,13 @@ fn too_few_devices(decision: &Decision, seen: usize, output: &Output) -> Provide
     gpu::allow_processor(error)
 }
 
-/// What packages and images are called does not depend on looking at the program.
+/// What packages, images and most downloads are called does not depend on looking at the program.
 fn unobserved_version(decision: &Decision, request: &PrepareRequest) -> Option<String> {
     match &decision.origin {
         Origin::Package(_) => package::version(request.artifact(package::INSTALL)),
         Origin::Image(_) => Some(container::version(request)),
-        Origin::Source { .. } | Origin::Binary(_) => None,
+        Origin::Binary(binary) => binary.known_version(),
+        Origin::Source { .. } => None,
     }
 }
 

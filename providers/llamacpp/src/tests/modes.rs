@@ -220,6 +220,35 @@ fn downloads_that_cannot_be_trusted_or_found_are_refused_with_the_line_to_write(
     ");
 }
 
+#[test]
+fn the_examples_of_every_mode_are_planned() {
+    for (pool, mode, kind) in [
+        (
+            example!("llamacpp-container.yaml"),
+            Mode::Container,
+            "pull-image",
+        ),
+        (
+            example!("llamacpp-package.yaml"),
+            Mode::Package,
+            "install-packages",
+        ),
+        (example!("llamacpp-release.yaml"), Mode::Binary, "download"),
+        (
+            example!("llamacpp-extracted.yaml"),
+            Mode::Binary,
+            "extract-image",
+        ),
+    ] {
+        assert_eq!(mode_of(&pool), mode);
+        let plan = plan(pool, &facts!("rtx3090-cuda124"));
+        assert_eq!(plan.steps[0].act.kind(), kind);
+        assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    }
+    let external = plan(example!("llamacpp-external.yaml"), &facts!("debian-cpu"));
+    assert_eq!(external.steps.len(), 0);
+}
+
 fn container(fields: Value) -> Value {
     json!({ "provisioning": { "mode": "container", "container": fields } })
 }
