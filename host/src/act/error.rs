@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use engine_provider_api::{Step, TemplateError};
 
-use super::{CommandFailure, ImageError, command};
+use super::{CommandFailure, ImageError, PackageError, command};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     model::ModelError,
@@ -160,6 +160,15 @@ pub enum ActError {
         #[source]
         source: Box<ModelError>,
     },
+    /// A program of the distribution's packages cannot be had.
+    #[error("step `{step}` cannot be done")]
+    Package {
+        /// The step.
+        step: String,
+        /// Why.
+        #[source]
+        source: Box<PackageError>,
+    },
     /// The image could not be obtained.
     #[error("step `{step}` could not obtain its image")]
     Image {
@@ -305,6 +314,7 @@ impl ActError {
             Self::Process { source, .. } => Some(source.as_ref()),
             Self::Image { source, .. } => Some(source.as_ref()),
             Self::Digest { source, .. } => Some(source),
+            Self::Package { source, .. } => Some(source.as_ref()),
             _ => None,
         }
     }

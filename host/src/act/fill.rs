@@ -92,9 +92,19 @@ pub(super) fn step_of(placeholder: &str) -> Option<&str> {
 pub(super) fn identity(store: &Store, artifact: &Artifact) -> Option<String> {
     let path = artifact.path.as_deref().map(Path::new);
     path.and_then(|path| entry_name(store, path))
+        .or_else(|| package_name(artifact))
         .or_else(|| artifact.commit.clone())
         .or_else(|| artifact.digest.clone())
         .or_else(|| artifact.path.clone())
+}
+
+/// Name, version and path of a program of the distribution's packages.
+fn package_name(artifact: &Artifact) -> Option<String> {
+    let (package, version) = (
+        artifact.labels.get("package")?,
+        artifact.labels.get("version")?,
+    );
+    Some(format!("{package} {version} {}", artifact.path.as_deref()?))
 }
 
 /// `build/0123…` of a path in the store.

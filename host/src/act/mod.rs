@@ -33,6 +33,7 @@ mod install_packages;
 mod logs;
 mod meter;
 mod observe;
+mod packages;
 mod permit;
 mod pull_image;
 mod require_tools;
@@ -56,7 +57,8 @@ pub(crate) use pull_image::Wanted as WantedImage;
 
 pub(crate) use checkout::is_full_commit;
 pub(crate) use git::{Git, Scheme, scheme_of, shown};
-pub(crate) use require_tools::{Family, is_at_least};
+pub use packages::PackageError;
+pub(crate) use packages::{Family, is_at_least};
 
 use crate::{
     narrate::Actor,
@@ -143,7 +145,7 @@ pub fn expected_of(
         Act::StageModel(act) => stage_model::expected(context, step, act),
         Act::PullImage(act) => pull_image::expected(context, step, act),
         Act::ExtractImage(act) => extract_image::expected(context, step, act),
-        Act::InstallPackages(act) => install_packages::expected(context, step, act),
+        Act::InstallPackages(act) => install_packages::expected(context, act),
     }
 }
 

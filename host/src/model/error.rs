@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use engine_provider_api::ModelShape;
+
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     net::{Digest, DigestError, NetError},
@@ -26,6 +28,8 @@ pub enum ModelError {
         reference: String,
         /// Where it points to, in words.
         what: &'static str,
+        /// What the engine reads.
+        shape: ModelShape,
     },
     /// No such model in this program.
     #[error("there is no built-in model `{name}`, only {}", known.join(", "))]
@@ -43,11 +47,13 @@ pub enum ModelError {
         /// Formats, by name suffix.
         formats: Vec<String>,
     },
-    /// No such file.
-    #[error("there is no model file {}", path.display())]
+    /// No such file or directory.
+    #[error("there is no model {shape} {}", path.display())]
     Missing {
         /// The path looked at.
         path: PathBuf,
+        /// `file` or `directory`.
+        shape: &'static str,
     },
     /// Something else than a file with content.
     #[error("{} is {what}, not a model file", path.display())]
@@ -56,6 +62,22 @@ pub enum ModelError {
         path: PathBuf,
         /// What it is.
         what: &'static str,
+    },
+    /// Something else than a directory with files.
+    #[error("{} is {what}, not a model directory", path.display())]
+    NotADirectory {
+        /// The path looked at.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Something in a directory that cannot be part of a model.
+    #[error("{} {reason}, so it cannot be part of a model", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
     },
     /// The expected digest cannot be compared.
     #[error("the checksum of model `{reference}` cannot be used")]
@@ -145,6 +167,29 @@ impl Fault for ModelError {
 
     fn hints(&self) -> Vec<Hint> {
         match self {
+            Self::Unsupported {
+                shape: ModelShape::Directory,
+                ..
+            } => vec![hint(
+                "download it into a directory and refer to that by path",
+                None,
+            )],
+            Self::NotADirectory { .. } => vec![hint(
+                "this engine reads a directory with all files of the model: refer to that",
+                None,
+            )],
+            Self::Unfit { .. } => vec![hint(
+                "copy the directory with `cp -rL`, which copies what links lead to, and refer to the copy",
+                None,
+            )],
+            Self::Mismatch { path, .. } if path.is_dir() => vec![hint(
+                "compare with the checksum that it had, then correct `provisioning.model.checksum`",
+                Some(&format!(
+                    "cd {} && find -L . -type f -not -path '*/.*' -printf '%P\\0' | LC_ALL=C sort -z | \
+                     xargs -0 sha256sum | sha256sum",
+                    crate::process::quote(&path.to_string_lossy())
+                )),
+            )],
             Self::Unsupported { .. } => vec![hint(
                 "download the file and refer to it by path, or give its https URL with a checksum",
                 None,
@@ -190,6 +235,8 @@ impl Fault for ModelError {
             Self::Format { .. } => "model-format",
             Self::Missing { .. } => "model-missing",
             Self::NotAFile { .. } => "model-not-a-file",
+            Self::NotADirectory { .. } => "model-not-a-directory",
+            Self::Unfit { .. } => "model-unfit",
             Self::BadDigest { .. } => "bad-digest",
             Self::Mismatch { .. } | Self::Changed { .. } => "digest-mismatch",
             Self::Net { source, .. } => source.kind(),

@@ -130,7 +130,7 @@ fn copy_into(store: &Store, path: &Path, sha256: &str) -> Result<store::Blob, St
 }
 
 /// Shares the blocks where the file system can, else copies.
-fn clone_or_copy(from: &Path, to: &Path) -> Result<(), StoreError> {
+pub(super) fn clone_or_copy(from: &Path, to: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::io("copy", from, source);
     let mut source = File::open(from).map_err(failed)?;
     let mut target = fs::OpenOptions::new()
@@ -158,6 +158,7 @@ fn check(path: &Path) -> Result<u64, ModelError> {
     let metadata = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => ModelError::Missing {
             path: path.to_owned(),
+            shape: "file",
         },
         _ => ModelError::Store {
             reference: path.display().to_string(),
@@ -187,13 +188,20 @@ fn readable(path: &Path, user: Option<Identity>) -> bool {
     let Ok(metadata) = fs::metadata(&path) else {
         return false;
     };
-    let bit = if metadata.uid() == user.uid {
-        0o400
-    } else if metadata.gid() == user.gid {
-        0o040
-    } else {
-        0o004
+    may(&metadata, Some(user), 0o4) && store::ensure_reachable(&path, user).is_ok()
+}
+
+/// Whether owner, group and mode allow a user to do what these bits say (4: read, 1: search).
+pub(super) fn may(metadata: &fs::Metadata, user: Option<Identity>, bits: u32) -> bool {
+    let Some(user) = user.filter(|user| user.uid != 0) else {
+        return true;
     };
-    let allowed = user.uid == 0 || metadata.mode() & bit != 0;
-    allowed && store::ensure_reachable(&path, user).is_ok()
+    let wanted = if metadata.uid() == user.uid {
+        bits << 6
+    } else if metadata.gid() == user.gid {
+        bits << 3
+    } else {
+        bits
+    };
+    metadata.mode() & wanted == wanted
 }

@@ -3,7 +3,7 @@
 //! | reference | what happens |
 //! |---|---|
 //! | `builtin:NAME` | written from this program into the store |
-//! | `file:PATH`, a path | used in place; copied into the store only where the engine's user could not read it |
+//! | `file:PATH`, a path | used in place; copied into the store only where the engine's user could not read it; a file or, for engines that read one, a directory |
 //! | `https://…` | fetched into the store, resumed and hashed while it streams |
 //! | `hf:`, `s3:`, `oci:` | understood, refused in one line: not in this version |
 //!
@@ -12,6 +12,7 @@
 //! looks the same. `cache_dir` is a store of its own with the same layout.
 
 mod builtin;
+mod directory;
 mod error;
 mod file;
 mod reference;
@@ -19,7 +20,7 @@ mod remote;
 
 use std::path::{Path, PathBuf};
 
-use engine_provider_api::{Artifact, ArtifactState, StageModel};
+use engine_provider_api::{Artifact, ArtifactState, ModelShape, StageModel};
 use tokio_util::sync::CancellationToken;
 
 pub use builtin::{BUILTINS, Builtin};
@@ -70,6 +71,11 @@ pub enum Outlook {
 /// Says what staging would do and what it would give, doing nothing.
 pub fn expected(stage: &Stage, step: &StageModel) -> Result<(Artifact, Outlook), ModelError> {
     let request = Request::new(stage, step)?;
+    if let Some(error) = request.unsupported(step) {
+        // A plan shows it among all the rest; staging refuses it.
+        let why = error.to_string();
+        return Ok((Artifact::default(), Outlook::Unsupported(why)));
+    }
     match &request.reference {
         Reference::Builtin(name) => {
             let builtin = builtin::find(name)?;
@@ -86,17 +92,16 @@ pub fn expected(stage: &Stage, step: &StageModel) -> Result<(Artifact, Outlook),
             let outlook = there.map_or(Outlook::Unpack, |_| Outlook::There);
             Ok((artifact, outlook))
         }
-        Reference::File(path) => file::expected(stage, &request, path),
+        Reference::File(path) => match step.shape {
+            ModelShape::File => file::expected(stage, &request, path),
+            ModelShape::Directory => directory::expected(stage, &request, path),
+        },
         Reference::Url(url) => remote::expected(&request, url),
-        // A plan shows it among all the rest; staging refuses it.
-        other => {
-            let why = other.unsupported(&step.reference).to_string();
-            Ok((Artifact::default(), Outlook::Unsupported(why)))
-        }
+        other => Err(other.unsupported(step)),
     }
 }
 
-/// Obtains a model and verifies it; its artifact is the file. Told from `resolve` to `complete`.
+/// Obtains a model and verifies it; its artifact is the file or directory. Told from `resolve` to `complete`.
 pub async fn stage(stage: &Stage, step: &StageModel) -> Result<Artifact, ModelError> {
     let staged = stage_quietly(stage, step).await;
     if let Err(error) = &staged
@@ -113,12 +118,18 @@ async fn stage_quietly(stage: &Stage, step: &StageModel) -> Result<Artifact, Mod
     let say = |action: &str, human: String| stage.narrator.say(ACTOR, action, reference, human);
     say("resolve", format!("resolving model {reference}"));
     let request = Request::new(stage, step)?;
+    if let Some(error) = request.unsupported(step) {
+        return Err(error);
+    }
     say("ensure", format!("making sure that {reference} is here"));
     let staged = match &request.reference {
         Reference::Builtin(name) => builtin::stage(stage, &request, name).await?,
-        Reference::File(path) => file::stage(stage, &request, path).await?,
+        Reference::File(path) => match step.shape {
+            ModelShape::File => file::stage(stage, &request, path).await?,
+            ModelShape::Directory => directory::stage(stage, &request, path).await?,
+        },
         Reference::Url(url) => remote::stage(stage, &request, url).await?,
-        other => return Err(other.unsupported(reference)),
+        other => return Err(other.unsupported(step)),
     };
     say("complete", format!("model is at {}", staged.path.display()));
     Ok(staged.artifact())
@@ -134,7 +145,9 @@ struct Request {
 impl Request {
     fn new(stage: &Stage, step: &StageModel) -> Result<Self, ModelError> {
         let reference = Reference::parse(&step.reference)?;
-        reference.check_format(&step.formats)?;
+        if step.shape == ModelShape::File {
+            reference.check_format(&step.formats)?;
+        }
         let digest = step
             .digest
             .as_deref()
@@ -153,6 +166,16 @@ impl Request {
             digest,
             store,
         })
+    }
+
+    /// The error for references that are understood and not served in the shape that is wanted.
+    fn unsupported(&self, step: &StageModel) -> Option<ModelError> {
+        let served = match (&self.reference, step.shape) {
+            (Reference::File(_), _) => true,
+            (Reference::Builtin(_) | Reference::Url(_), shape) => shape == ModelShape::File,
+            _ => false,
+        };
+        (!served).then(|| self.reference.unsupported(step))
     }
 
     fn failed(&self, source: crate::store::StoreError) -> ModelError {

@@ -2,6 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
+use engine_provider_api::StageModel;
 use url::Url;
 
 use super::ModelError;
@@ -72,16 +73,19 @@ impl Reference {
     }
 
     /// The error for kinds that are understood and not served.
-    pub(super) fn unsupported(&self, reference: &str) -> ModelError {
+    pub(super) fn unsupported(&self, step: &StageModel) -> ModelError {
         let what = match self {
             Self::HuggingFace { .. } => "the Hugging Face hub",
             Self::S3 { .. } => "S3",
             Self::Oci(_) => "an OCI registry",
-            _ => "this kind of reference",
+            Self::Builtin(_) => "a built-in model as a directory",
+            Self::Url(_) => "a directory behind a URL",
+            Self::File(_) => "this kind of reference",
         };
         ModelError::Unsupported {
-            reference: reference.to_owned(),
+            reference: step.reference.clone(),
             what,
+            shape: step.shape,
         }
     }
 

@@ -6,6 +6,7 @@ mod dag;
 mod download;
 mod fixed;
 mod observe;
+mod packages;
 mod project;
 mod pull_image;
 mod require_tools;
@@ -89,6 +90,23 @@ pub(crate) fn which(program: &str) -> PathBuf {
         .map(|directory| Path::new(directory).join(program))
         .find(|path| path.is_file())
         .unwrap_or_else(|| panic!("{program} must be installed: see scripts/setup-tests"))
+}
+
+/// Makes a script that can be run at once.
+///
+/// Another process writes it: a descriptor of this one may be inherited, for an instant, by what other
+/// tests start, and a program that somebody has open for writing cannot be run.
+pub(crate) fn script(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
+    let words = [draft.as_path(), path].map(|path| path.to_string_lossy().into_owned());
+    #[expect(clippy::disallowed_methods, reason = "tests make programs")]
+    let output = std::process::Command::new("install")
+        .args(["-m", "755", "--"])
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 pub(crate) fn plan(steps: Value) -> Plan {

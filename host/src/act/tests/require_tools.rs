@@ -1,4 +1,4 @@
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::fs;
 
 use engine_provider_api::PackageManager;
 
@@ -16,16 +16,15 @@ fn tools() -> Step {
 }
 
 /// A bench with a package manager that records its arguments and installs a `toy`.
-fn with_manager(script: &str) -> Bench {
+fn with_manager(work: &str) -> Bench {
     let mut bench = bench(&["sh"]);
     let manager = bench.home.path().join("apt-get");
     let home = bench.home.path().to_owned();
     let text = format!(
-        "#!/bin/sh\ncd {}\necho \"$DEBIAN_FRONTEND $*\" >> calls\n{script}\n",
+        "cd {}\necho \"$DEBIAN_FRONTEND $*\" >> calls\n{work}",
         home.display()
     );
-    fs::write(&manager, text).unwrap();
-    fs::set_permissions(&manager, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&manager, &text);
     let facts = Arc::make_mut(&mut bench.context.facts);
     facts.package_manager = Some(PackageManager {
         family: "apt".to_owned(),

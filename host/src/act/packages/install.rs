@@ -9,7 +9,7 @@ use std::{
 
 use engine_provider_api::Step;
 
-use super::{INSTALL_LIMIT, Packages, family, manager::Family, paste_hint};
+use super::{Family, INSTALL_LIMIT, Packages, family, paste_hint};
 use crate::{
     act::{
         ACTOR, ActError, CommandFailure, Context,
@@ -37,7 +37,7 @@ pub(super) enum Rights {
 }
 
 /// Installs packages; the lists of packages are fetched only where that fails without.
-pub(super) async fn install(
+pub(super) async fn run(
     context: &Context,
     step: &Step,
     packages: &Packages,
@@ -55,14 +55,14 @@ pub(super) async fn install(
         });
     };
     let program = family.program(Path::new(&manager.path));
-    let names: Vec<String> = packages.distribution.iter().cloned().collect();
+    let names = packages.words(family);
     let runner = Runner::choose(context, packages, rights).await?;
     let arguments = family.install(&names);
     let failed = match runner.run(context, step, &program, arguments.clone()).await {
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
-    let log = command::read_log(&fill::log_path(context, step, LOG)?, 1 << 20);
+    let log = log_of(context, step)?;
     match family.refresh() {
         Some(refresh) if family.lists_are_stale(&log) => {
             let human = "fetching the lists of packages";
@@ -72,6 +72,34 @@ pub(super) async fn install(
         }
         _ => Err(failed),
     }
+}
+
+/// Fetches the lists of packages.
+pub(super) async fn refresh(
+    context: &Context,
+    step: &Step,
+    packages: &Packages,
+    rights: Rights,
+) -> Result<(), ActError> {
+    let (Some(family), Some(manager)) = (family(context), &context.facts.package_manager) else {
+        return Ok(());
+    };
+    let Some(arguments) = family.refresh() else {
+        return Ok(());
+    };
+    let program = family.program(Path::new(&manager.path));
+    let human = "fetching the lists of packages";
+    context.narrator.say(ACTOR, "install", &step.id, human);
+    let runner = Runner::choose(context, packages, rights).await?;
+    runner.run(context, step, &program, arguments).await
+}
+
+/// What the last installation of this step printed.
+pub(super) fn log_of(context: &Context, step: &Step) -> Result<String, ActError> {
+    Ok(command::read_log(
+        &fill::log_path(context, step, LOG)?,
+        1 << 20,
+    ))
 }
 
 /// How root rights are had.
@@ -301,7 +329,7 @@ async fn install_from_aur(
     attend(context, step, &helper, Family::Pacman.install(&names)).await
 }
 
-fn find(context: &Context, program: &str) -> Option<PathBuf> {
+pub(super) fn find(context: &Context, program: &str) -> Option<PathBuf> {
     let usual = ["/usr/bin", "/usr/local/bin", "/bin"].map(PathBuf::from);
     let paths = context.environment.search_path();
     paths
@@ -313,26 +341,28 @@ fn find(context: &Context, program: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
+    use std::{fs, sync::Arc};
 
     use engine_provider_api::PackageManager;
     use serde_json::json;
 
     use super::*;
     use crate::{
-        act::tests::{Bench, bench, plan},
+        act::{
+            packages::Target,
+            tests::{Bench, bench, plan, script},
+        },
         config::environment::Environment,
         fault::Fault as _,
     };
 
     /// A bench whose `PATH` has a `sudo` that does this.
-    fn with_sudo(script: &str) -> Bench {
+    fn with_sudo(work: &str) -> Bench {
         let mut bench = bench(&[]);
         let home = bench.home.path();
         let calls = home.join("calls");
-        let sudo = format!("#!/bin/sh\necho \"$*\" >> {}\n{script}\n", calls.display());
-        fs::write(home.join("sudo"), sudo).unwrap();
-        fs::set_permissions(home.join("sudo"), fs::Permissions::from_mode(0o755)).unwrap();
+        let sudo = format!("echo \"$*\" >> {}\n{work}", calls.display());
+        script(&home.join("sudo"), &sudo);
         let path = home.to_string_lossy().into_owned();
         bench.context.environment = Arc::new(Environment::from_pairs([("PATH", path)]));
         Arc::make_mut(&mut bench.context.facts).package_manager = Some(PackageManager {
@@ -345,10 +375,10 @@ mod tests {
     async fn install_toy(bench: &Bench) -> (Result<(), ActError>, String) {
         let plan = plan(json!([{"id": "tools", "kind": "require-tools", "tools": []}]));
         let packages = Packages {
-            distribution: ["toy-tools".to_owned()].into(),
+            distribution: [Target::any("toy-tools")].into(),
             ..Packages::default()
         };
-        let result = install(&bench.context, &plan.steps[0], &packages, Rights::User).await;
+        let result = run(&bench.context, &plan.steps[0], &packages, Rights::User).await;
         let calls = fs::read_to_string(bench.home.path().join("calls")).unwrap_or_default();
         (result, calls)
     }

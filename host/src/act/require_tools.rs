@@ -1,41 +1,22 @@
 //! Tools that later steps need: found, installed where that is allowed, else named with the command
 //! that installs them.
-//!
-//! Installing needs root. A root host runs the package manager itself; otherwise `sudo -n` is tried,
-//! then, where a person sits at a terminal, `sudo` that may ask for a password, after saying what
-//! for; else the command is printed. Helpers of the Arch User Repository never run as root.
-
-mod install;
-mod manager;
-
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
 
 use engine_provider_api::{
     Artifact, ArtifactState, Hint, RequireTools, Step, Tool, ToolRequirement,
 };
 
-use super::{ACTOR, ActError, Context, Expected, MissingTool, Outlook};
-use crate::{
-    fault::hint,
-    policy::NetworkPolicy,
-    store::{self, Patience},
+use super::{
+    ACTOR, ActError, Context, Expected, MissingTool, Outlook, is_at_least,
+    packages::{self, Packages, Target},
 };
-use install::{Rights, install};
-use manager::is_package_name;
-pub(crate) use manager::{Family, is_at_least};
-
-/// Longest time that an installation may take, download included.
-const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
+use crate::fault::hint;
 
 pub(super) fn expected(context: &Context, act: &RequireTools) -> Expected {
     let wanted = wanted(context, act);
     let outlook = if wanted.is_empty() {
         Outlook::Cached
     } else {
-        let (packages, homeless) = packages(context, &wanted);
+        let (packages, homeless) = packages_of(context, &wanted);
         let names = |tools: &[&ToolRequirement]| {
             tools
                 .iter()
@@ -45,7 +26,7 @@ pub(super) fn expected(context: &Context, act: &RequireTools) -> Expected {
         if homeless.is_empty() {
             Outlook::Install {
                 tools: names(&wanted),
-                packages: packages.all(),
+                packages: packages.names(),
                 allowed: context.policy.allow_package_installs.value,
             }
         } else {
@@ -117,7 +98,7 @@ fn problem(context: &Context, tool: &ToolRequirement) -> Option<MissingTool> {
 fn wanted<'a>(context: &Context, act: &'a RequireTools) -> Vec<&'a ToolRequirement> {
     let allowed = context.policy.allow_package_installs.value;
     let worth_it = |tool: &ToolRequirement| {
-        !tool.optional || (allowed && packages(context, &[tool]).1.is_empty())
+        !tool.optional || (allowed && packages_of(context, &[tool]).1.is_empty())
     };
     act.tools
         .iter()
@@ -125,21 +106,8 @@ fn wanted<'a>(context: &Context, act: &'a RequireTools) -> Vec<&'a ToolRequireme
         .collect()
 }
 
-/// Packages to install.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Packages {
-    distribution: BTreeSet<String>,
-    aur: BTreeSet<String>,
-}
-
-impl Packages {
-    fn all(&self) -> Vec<String> {
-        self.distribution.union(&self.aur).cloned().collect()
-    }
-}
-
 /// Packages that carry these tools here, and the tools that no package is known for.
-fn packages<'a>(
+fn packages_of<'a>(
     context: &Context,
     tools: &[&'a ToolRequirement],
 ) -> (Packages, Vec<&'a ToolRequirement>) {
@@ -149,7 +117,9 @@ fn packages<'a>(
     let mut homeless = Vec::new();
     for tool in tools {
         if let Some(names) = tool.packages.get(family) {
-            packages.distribution.extend(names.iter().cloned());
+            packages
+                .distribution
+                .extend(names.iter().map(|name| Target::any(name)));
         } else if family == "pacman"
             && let Some(names) = tool.packages.get("aur")
         {
@@ -167,7 +137,7 @@ async fn install_missing(
     act: &RequireTools,
 ) -> Result<(), ActError> {
     let wanted = wanted(context, act);
-    let (packages, homeless) = packages(context, &wanted);
+    let (packages, homeless) = packages_of(context, &wanted);
     let missing = |why: &str, hints: Vec<Hint>| ActError::MissingTools {
         tools: wanted
             .iter()
@@ -183,41 +153,11 @@ async fn install_missing(
             vec![hint("install them, so that they are on PATH", None)],
         ));
     }
-    if let Some(name) = packages.all().iter().find(|name| !is_package_name(name)) {
-        return Err(ActError::Plan {
-            reason: format!("`{name}` is no package name"),
-        });
-    }
-    permit_install(context, step, &packages)?;
-    // One at a time on this machine: package managers lock each other out.
-    let lock_path = context.store.lock_path("packages");
-    let on_wait = |holder: Option<&store::Holder>| {
-        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
-        let human = format!("waiting for {who}, which installs packages");
-        context.narrator.say(ACTOR, "wait", &step.id, human);
-    };
-    let patience = Patience {
-        limit: INSTALL_LIMIT,
-        cancel: &context.cancel,
-        on_wait: &on_wait,
-    };
-    let _lock = store::lock(&lock_path, "installing packages", patience)
-        .await
-        .map_err(|source| ActError::store(step, source))?;
-    let names = packages.all().join(" ");
-    let human = format!("installing {names}, which later steps need");
-    context.narrator.say(ACTOR, "install", &names, human);
-    let start = Instant::now();
-    let rights = if is_root() {
-        Rights::Root
-    } else {
-        Rights::User
-    };
-    install(context, step, &packages, rights).await?;
-    let human = format!("installed {names}");
-    context
-        .narrator
-        .done(ACTOR, "installed", &names, human, start.elapsed());
+    packages::check_names(&packages)?;
+    packages::permit(context, step, &packages)?;
+    let _lock = packages::lock(context, step).await?;
+    let names = packages.names().join(" ");
+    packages::install(context, step, &packages, "which later steps need").await?;
     for tool in &wanted {
         context.tools.look_again(&tool.name).await;
     }
@@ -232,53 +172,4 @@ async fn install_missing(
         &format!("{names} were installed, but do not carry what is needed"),
         Vec::new(),
     ))
-}
-
-/// Refuses an installation that policy does not allow, with the command that a person can paste.
-fn permit_install(context: &Context, step: &Step, packages: &Packages) -> Result<(), ActError> {
-    let policy = &context.policy;
-    let distribution: Vec<String> = packages.distribution.iter().cloned().collect();
-    let aur: Vec<String> = packages.aur.iter().cloned().collect();
-    let allowed = || {
-        if !distribution.is_empty() {
-            policy.allow_package_install(&distribution)?;
-        }
-        if !aur.is_empty() {
-            policy.allow_aur_install(&aur)?;
-        }
-        // Which hosts the package manager reaches is its own configuration's matter.
-        match policy.network.value {
-            NetworkPolicy::Offline => policy.allow_host("package servers of this system", &[]),
-            _ => Ok(()),
-        }
-    };
-    allowed().map_err(|source| ActError::Refused {
-        step: step.id.clone(),
-        source: Box::new(source),
-        hints: vec![paste_hint(context, packages)],
-    })
-}
-
-fn paste_hint(context: &Context, packages: &Packages) -> Hint {
-    let names: Vec<String> = packages.distribution.iter().cloned().collect();
-    let family = family(context);
-    match family {
-        Some(family) if packages.aur.is_empty() => {
-            let command = family.paste(&names, is_root());
-            hint("install them yourself", Some(&command))
-        }
-        _ => {
-            let command = format!("paru -S --needed {}", packages.all().join(" "));
-            hint("install them yourself", Some(&command))
-        }
-    }
-}
-
-fn family(context: &Context) -> Option<Family> {
-    let manager = context.facts.package_manager.as_ref()?;
-    Family::of(&manager.family)
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
