@@ -29,7 +29,9 @@ use self::{
 };
 use crate::{
     config::{pools::Surroundings, select::Overlay},
+    engine,
     fault::{Exit, Failure},
+    narrate::Actor,
     provider::Search,
 };
 
@@ -90,6 +92,7 @@ async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
         Command::Doctor(arguments) => survey::run_doctor(context, &arguments).await,
         Command::Facts(arguments) => survey::show_facts(context, &arguments).await,
         Command::Ps => {
+            clear_up(context).await;
             ps::run(
                 &context.host.home,
                 context.output.json,
@@ -107,6 +110,16 @@ async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
+/// Removes containers that killed hosts have left. What cannot be removed now is told, and tried again
+/// by whoever looks next.
+async fn clear_up(context: &Context) {
+    let host = &context.host;
+    if let Err(error) = engine::clear(&host.home).await {
+        let narrator = &host.narrator;
+        narrator.fail(Actor::EngineProvisioner, "stop", "leftovers", &error);
+    }
+}
+
 async fn stop_command(context: &Context, arguments: &StopArguments) -> Result<Exit, Failure> {
     let hurry = context.host.cancel.clone();
     let received = signals::cancel_on_signal(hurry.clone());
@@ -117,6 +130,7 @@ async fn stop_command(context: &Context, arguments: &StopArguments) -> Result<Ex
     };
     let (home, narrator) = (&context.host.home, &context.host.narrator);
     let (form, out) = (context.form(), &mut std::io::stdout());
+    clear_up(context).await;
     stop::run(home, which, narrator, &hurry, form, out).await?;
     Ok(received.exit().unwrap_or(Exit::Success))
 }

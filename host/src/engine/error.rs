@@ -410,9 +410,8 @@ impl Fault for EngineError {
                 Exit::Storage
             }
             Self::Container { source } => source.exit(),
-            Self::NameTaken { .. } => Exit::Conflict,
             Self::SecretMissing { .. } => Exit::Config,
-            Self::NoPort { .. } => Exit::Unavailable,
+            Self::NoPort { .. } | Self::NameTaken { .. } => Exit::Unavailable,
             Self::Conflict { .. } => Exit::Conflict,
             Self::Store { source } => source.exit(),
             Self::Process { source } => source.exit(),
