@@ -4,6 +4,7 @@
 //! done and run; [`Host::obtain`] does it; [`Host::start`] makes an engine of it that answers.
 
 mod choose;
+mod contained;
 mod error;
 mod obtain;
 mod plan;
@@ -13,8 +14,12 @@ mod vet;
 mod view;
 
 pub use choose::Chosen;
+pub use contained::{Contained, contained};
 pub use error::DriveError;
 pub use obtain::Obtained;
 pub use plan::Planned;
 pub use request::{Host, Request};
-pub use view::{CommandView, ModelView, PlanView, ProviderView, RunView, StepView, run_view};
+pub use view::{
+    CommandView, ContainerView, ModelView, MountView, PlanView, PortView, ProviderView, RunView,
+    StepView, run_view,
+};

@@ -3,6 +3,8 @@
 //! The core is pure: a provider was asked to plan its default pool in each of its modes, and
 //! [`judge`] says what those answers mean on this machine and under this policy.
 
+mod containers;
+
 use std::{collections::BTreeSet, io::Write};
 
 use engine_provider_api::{
@@ -48,6 +50,8 @@ pub struct Row {
     pub fixes: Vec<Hint>,
     /// What the provider worries about.
     pub warnings: Vec<String>,
+    /// What is good to know, for example which container runtime is taken and why another is not.
+    pub notes: Vec<String>,
 }
 
 /// Judges what a provider answered when it was asked to plan its default pool.
@@ -82,6 +86,7 @@ pub fn judge(
                 would_run: verdict.state == State::Ready || verdict.allowed,
                 reasons: verdict.reasons,
                 fixes: verdict.fixes,
+                notes: verdict.notes,
                 warnings: answer
                     .as_ref()
                     .map(|plan| plan.warnings.clone())
@@ -119,6 +124,7 @@ struct Verdict {
     allowed: bool,
     reasons: Vec<String>,
     fixes: Vec<Hint>,
+    notes: Vec<String>,
 }
 
 /// The provider itself said no. Where it knows a command, there is a way.
@@ -133,6 +139,7 @@ fn refused(error: &ProviderError) -> Verdict {
         allowed: false,
         reasons: vec![reason],
         fixes: error.hints.clone(),
+        notes: Vec::new(),
     }
 }
 
@@ -149,6 +156,7 @@ impl Machine<'_> {
             allowed: true,
             reasons: Vec::new(),
             fixes: Vec::new(),
+            notes: Vec::new(),
         };
         let tools = plan.steps.iter().flat_map(|step| match &step.act {
             Act::RequireTools(act) => act.tools.as_slice(),
@@ -161,7 +169,28 @@ impl Machine<'_> {
                 forbidden(refusal, &mut verdict);
             }
         }
+        let mut acts = plan.steps.iter().map(|step| &step.act);
+        if acts.any(|act| matches!(act, Act::PullImage(_))) {
+            self.containers(&mut verdict);
+        }
         verdict
+    }
+
+    /// A plan that pulls an image needs something that runs it.
+    fn containers(&self, verdict: &mut Verdict) {
+        let found = containers::judge(self.facts, self.policy.gpu.value, None);
+        verdict.notes.extend(found.notes);
+        if found.reasons.is_empty() {
+            return;
+        }
+        // The host installs neither runtimes nor drivers: it says what does.
+        verdict.allowed = false;
+        verdict.state = match (verdict.state, found.fixes.is_empty()) {
+            (State::Cannot, _) | (_, true) => State::Cannot,
+            _ => State::CanBeMade,
+        };
+        verdict.reasons.extend(found.reasons);
+        verdict.fixes.extend(found.fixes);
     }
 
     fn missing_tools(&self, required: &[&ToolRequirement], verdict: &mut Verdict) {
@@ -269,8 +298,8 @@ pub fn write(
                 writeln!(out, "         {line}")?;
             }
         }
-        for warning in &row.warnings {
-            writeln!(out, "  note: {warning}")?;
+        for note in row.warnings.iter().chain(&row.notes) {
+            writeln!(out, "  note: {note}")?;
         }
     }
     Ok(())
@@ -287,6 +316,8 @@ fn with_commands(row: &Row, called: &Called) -> Row {
     }
     row
 }
+
+pub(super) use containers::named;
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,9 @@
 
 use std::{fmt::Write as _, io::Write};
 
-use engine_provider_api::{Facts, Gpu, GpuStatus, Toolkit};
+use engine_provider_api::{ContainerRuntime, Facts, Gpu, GpuStatus, Toolkit};
 
-use super::config::Form;
+use super::{config::Form, doctor};
 use crate::facts::{Collected, Skipped};
 
 /// Writes what was found. As JSON it is the document that `--facts` reads.
@@ -85,6 +85,12 @@ fn render(facts: &Facts, skipped: &[Skipped]) -> String {
             format!("{} ({}): {}", it.tool, it.path.display(), it.reason),
         );
     }
+    for runtime in &facts.containers.runtimes {
+        line("container", one_runtime(runtime));
+    }
+    if !facts.containers.cdi_devices.is_empty() {
+        line("devices", facts.containers.cdi_devices.join(", "));
+    }
     if let Some(manager) = &facts.package_manager {
         line("packages", format!("{} ({})", manager.family, manager.path));
     }
@@ -92,6 +98,26 @@ fn render(facts: &Facts, skipped: &[Skipped]) -> String {
         line("pip index", index.clone());
     }
     text
+}
+
+fn one_runtime(runtime: &ContainerRuntime) -> String {
+    if let Some(why) = &runtime.unusable {
+        return format!("{} is not usable: {why}", runtime.name);
+    }
+    let mut words = vec![doctor::named(runtime)];
+    if runtime.cdi {
+        words.push("devices by CDI".to_owned());
+    }
+    if runtime.nvidia_runtime {
+        words.push("NVIDIA's runtime".to_owned());
+    }
+    if !runtime.init {
+        words.push("no init program".to_owned());
+    }
+    if let Some(limit) = runtime.memlock_limit_bytes {
+        words.push(format!("locks up to {} MiB", limit >> 20));
+    }
+    format!("{} ({})", words.join(", "), runtime.path)
 }
 
 fn known(text: &str) -> &str {
@@ -182,5 +208,25 @@ mod tests {
         write(&mut out, &found, Form::Json).unwrap();
         std::fs::write(&path, out).unwrap();
         assert_eq!(crate::facts::read(&path).unwrap(), found.facts);
+    }
+
+    #[test]
+    fn container_runtimes_are_shown_with_what_they_can_do() {
+        let lines = |name: &str| {
+            let text = shown(name);
+            let own = text
+                .lines()
+                .filter(|line| line.starts_with("container") || line.starts_with("devices"));
+            own.map(str::to_owned).collect::<Vec<_>>().join("\n")
+        };
+        insta::assert_snapshot!(lines("podman-cpu.json"), @r"
+        container    podman 4.3.1, rootless, devices by CDI, locks up to 8 MiB (/usr/bin/podman)
+        container    docker is not usable: not found
+        ");
+        insta::assert_snapshot!(lines("docker-one-gpu.json"), @r"
+        container    podman is not usable: not found
+        container    docker 28.5.1 (engine 28.5.1), devices by CDI, NVIDIA's runtime (/usr/bin/docker)
+        devices      nvidia.com/gpu=0, nvidia.com/gpu=GPU-3d4f7a0e-6a0f-4f6c-9a7b-5f0c1d2e3f40, nvidia.com/gpu=all
+        ");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{arguments::JobArguments, context::Context, terminal::size};
 use crate::{
-    drive::{CommandView, PlanView},
+    drive::{PlanView, RunView},
     fault::{Exit, Failure},
     process::quote,
 };
@@ -48,17 +48,30 @@ pub(super) fn render(view: &PlanView) -> String {
     if !run.device_mask.is_empty() {
         let _ = writeln!(text, "GPUs            {}", run.device_mask.join(", "));
     }
+    if let Some(container) = &run.container {
+        let (name, version) = (&container.runtime, &container.runtime_version);
+        let _ = writeln!(text, "container       {name} {version}");
+    }
     if !view.hosts.is_empty() {
         let _ = writeln!(text, "may reach       {}", view.hosts.join(", "));
     }
-    let _ = writeln!(text, "\nwould run:\n{}", command_lines(&run.command));
+    match &run.external {
+        Some(url) => {
+            let _ = writeln!(text, "\nwould attach to:\n  {url}\n");
+        }
+        None => {
+            let _ = writeln!(text, "\nwould run:\n{}", command_lines(run));
+        }
+    }
     paragraphs(&mut text, "note", &view.notes);
     paragraphs(&mut text, "warning", &view.warnings);
     text
 }
 
 /// A command with one option per line, as it could be pasted once its placeholders are known.
-pub(super) fn command_lines(command: &CommandView) -> String {
+pub(super) fn command_lines(run: &RunView) -> String {
+    let command = &run.command;
+    let image = run.container.as_ref().map(|container| &container.image);
     let mut text = String::new();
     for (name, value) in &command.env {
         let _ = writeln!(text, "  {name}={} \\", quote(value));
@@ -66,7 +79,7 @@ pub(super) fn command_lines(command: &CommandView) -> String {
     let _ = write!(text, "  {}", quote(&command.bin));
     for argument in &command.args {
         // An option begins a line, its values stay beside it.
-        let joint = if argument.starts_with('-') {
+        let joint = if argument.starts_with('-') || Some(argument) == image {
             " \\\n    "
         } else {
             " "

@@ -2,7 +2,7 @@
 
 use super::{arguments::JobArguments, context::Context, plan::command_lines, signals};
 use crate::{
-    drive::{Obtained, RunView, run_view},
+    drive::{Obtained, RunView, contained, run_view},
     fault::{Exit, Failure},
 };
 
@@ -16,38 +16,41 @@ pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<E
         Ok(obtained) => obtained,
         Err(failure) => return received.or(failure),
     };
+    let view = view(&obtained)?;
     if context.output.json {
-        context.print_json(&document(&obtained));
+        context.print_json(&document(&obtained, view));
     } else {
-        context.print(&render(&obtained));
+        context.print(&render(&obtained, &view));
     }
     Ok(Exit::Success)
 }
 
 /// The prepared engine with its command in the classic form beside it.
-fn document(obtained: &Obtained) -> serde_json::Value {
+fn document(obtained: &Obtained, view: RunView) -> serde_json::Value {
     let mut document =
         serde_json::to_value(&obtained.engine).expect("a prepared engine is plain data");
-    let view = view(obtained);
     document["command"] = serde_json::to_value(view.command).expect("a view is plain data");
     document["artifacts"] =
         serde_json::to_value(&obtained.artifacts).expect("artifacts are plain data");
     document
 }
 
-fn view(obtained: &Obtained) -> RunView {
-    let ports = &obtained.chosen.wanted.pool.provisioning.ports;
-    run_view(&obtained.engine, ports, |step| {
-        obtained.artifacts.get(step)?.path.clone()
-    })
+fn view(obtained: &Obtained) -> Result<RunView, Failure> {
+    let (engine, artifacts) = (&obtained.engine, &obtained.artifacts);
+    let pool = &obtained.chosen.wanted.pool;
+    let contained = contained(engine, None, pool, &obtained.facts, artifacts)?;
+    let path_of = |step: &str| artifacts.get(step)?.path.clone();
+    Ok(run_view(engine, pool, path_of, contained.as_ref()))
 }
 
-fn render(obtained: &Obtained) -> String {
-    let view = view(obtained);
+fn render(obtained: &Obtained, view: &RunView) -> String {
+    if let Some(url) = &view.external {
+        return format!("{} at {url} would be attached to\n", obtained.engine.engine);
+    }
     format!(
         "{} {} is prepared; it would be started with\n{}",
         obtained.engine.engine,
         view.engine_version,
-        command_lines(&view.command)
+        command_lines(view)
     )
 }

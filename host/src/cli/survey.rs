@@ -1,6 +1,8 @@
 //! `host facts` and `host doctor`: what the machine is, and what it can do.
 
-use engine_provider_api::{Mode, Plan, PlanRequest, ProviderError, ProviderInfo};
+use engine_provider_api::{
+    Mode, ModelSource, Plan, PlanRequest, Pool, ProviderError, ProviderInfo,
+};
 
 use super::{
     arguments::{DoctorArguments, FactsArguments},
@@ -105,7 +107,7 @@ async fn plans(
     for mode in &info.modes {
         let request = PlanRequest {
             requires: Vec::new(),
-            pool: wanted.pool.clone(),
+            pool: with_a_model(&wanted.pool, *mode),
             mode: *mode,
             facts: facts.clone(),
         };
@@ -117,6 +119,27 @@ async fn plans(
         plans.push((*mode, answer));
     }
     Ok(plans)
+}
+
+/// The pool with what an operator would have to say about the model. The question here is whether the
+/// machine can serve one, and no provider should answer it with "which?".
+fn with_a_model(pool: &Pool, mode: Mode) -> Pool {
+    let mut pool = pool.clone();
+    let provisioning = &mut pool.provisioning;
+    if mode == Mode::External {
+        provisioning.model = None;
+        let external = provisioning.external.get_or_insert_default();
+        external
+            .url
+            .get_or_insert_with(|| "http://127.0.0.1:8080".to_owned());
+        pool.model.get_or_insert_with(|| "model".to_owned());
+    } else if provisioning.model.is_none() {
+        provisioning.model = Some(ModelSource {
+            reference: "file:/srv/models/model".to_owned(),
+            ..ModelSource::default()
+        });
+    }
+    pool
 }
 
 /// The engines asked about: the one named, else all that have a usable provider.

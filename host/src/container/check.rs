@@ -33,7 +33,7 @@ const RUNTIMES_OWN_BEGINNINGS: [&str; 12] = [
 ];
 
 /// Refuses an image that is not named by digest.
-pub(super) fn image(image: &str) -> Result<(), ContainerError> {
+fn image(image: &str) -> Result<(), ContainerError> {
     let digest = image.split_once("@sha256:").filter(|(repository, digest)| {
         is_plain_repository(repository)
             && digest.len() == 64
@@ -52,9 +52,22 @@ fn is_plain_repository(repository: &str) -> bool {
         && repository.bytes().all(plain)
 }
 
-/// Refuses texts that would be read as something else than they are meant.
-pub(super) fn texts(run: &Run) -> Result<(), ContainerError> {
+/// Refuses what would be read as something else than it is meant.
+pub(super) fn all(run: &Run) -> Result<(), ContainerError> {
+    image(&run.image)?;
     names(run)?;
+    texts(run)?;
+    let mounts = run.mounts.iter();
+    let mut sources = mounts.clone().map(|mount| mount.source.to_string_lossy());
+    sources.try_for_each(|source| path(&source))?;
+    mounts
+        .map(|mount| &mount.target)
+        .chain(&run.tmpfs)
+        .try_for_each(|target| path(target))
+}
+
+/// Refuses control characters, and a program that would be read as a list.
+pub(super) fn texts(run: &Run) -> Result<(), ContainerError> {
     let values = run
         .env
         .iter()
@@ -87,11 +100,7 @@ pub(super) fn texts(run: &Run) -> Result<(), ContainerError> {
             "podman reads it as a list",
         ));
     }
-    run.mounts.iter().try_for_each(|mount| {
-        path(&mount.source.to_string_lossy())?;
-        path(&mount.target)
-    })?;
-    run.tmpfs.iter().try_for_each(|directory| path(directory))
+    Ok(())
 }
 
 fn names(run: &Run) -> Result<(), ContainerError> {

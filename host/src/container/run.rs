@@ -76,10 +76,6 @@ pub struct Published {
 /// few to bring the machine down.
 const PIDS_LIMIT: u32 = 16_384;
 
-/// Options of directories in memory. Engines compile kernels into `/tmp` and load them from there, so
-/// code in it may run; docker would forbid that.
-const TMPFS_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
-
 /// Arguments for the runtime's program: it runs in the foreground, so that its end is the
 /// container's end and its output the engine's.
 ///
@@ -89,11 +85,11 @@ pub fn run_arguments(
     facts: &Facts,
     run: &Run,
 ) -> Result<Vec<String>, ContainerError> {
-    check::image(&run.image)?;
+    check::all(run)?;
     shown_arguments(runtime, facts, run)
 }
 
-/// The same for a plan, in which the digest of an image may not be known yet. Never run.
+/// The same for a plan, in which digest, paths and name may still be placeholders. Never run.
 pub fn shown_arguments(
     runtime: &ContainerRuntime,
     facts: &Facts,
@@ -190,9 +186,32 @@ fn hardening(words: &mut Words, runtime: &ContainerRuntime, run: &Run, has_gpus:
     if run.read_only_root && !has_gpus {
         words.flag("--read-only");
     }
-    for directory in std::iter::once("/tmp").chain(run.tmpfs.iter().map(String::as_str)) {
-        words.option("--tmpfs", format!("{directory}:{TMPFS_OPTIONS}"));
+    let others = run.tmpfs.iter().map(String::as_str);
+    for directory in std::iter::once("/tmp").chain(others.filter(|it| *it != "/tmp")) {
+        in_memory(words, runtime, directory, run.user.as_deref());
     }
+}
+
+/// A directory in memory. Engines compile kernels into `/tmp` and load them from there, so code in it
+/// may run, which docker would forbid by itself.
+///
+/// Where the image has the directory, runtimes give it the image's mode whatever is asked for: so it
+/// belongs to the engine's user too.
+fn in_memory(words: &mut Words, runtime: &ContainerRuntime, directory: &str, user: Option<&str>) {
+    if Runtime::of(runtime) == Runtime::Podman {
+        let options = "exec,nosuid,nodev,tmpfs-mode=1777,chown=true";
+        words.option(
+            "--mount",
+            format!("type=tmpfs,target={directory},{options}"),
+        );
+        return;
+    }
+    let owner = user.map_or_else(String::new, |user| {
+        let (uid, gid) = user.split_once(':').unwrap_or((user, "0"));
+        format!(",uid={uid},gid={gid}")
+    });
+    let options = "rw,exec,nosuid,nodev,mode=1777";
+    words.option("--tmpfs", format!("{directory}:{options}{owner}"));
 }
 
 fn limits(words: &mut Words, runtime: &ContainerRuntime, run: &Run) {
@@ -261,3 +280,6 @@ fn bind(runtime: &ContainerRuntime, mount: &BindMount) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use engine_provider_api::{
     Artifact, Facts, Mode, Plan, PlanRequest, PrepareRequest, PreparedEngine,
 };
 
-use super::{Chosen, DriveError, Host, Request, vet};
+use super::{Chosen, Contained, DriveError, Host, Request, contained::contained, vet};
 use crate::{
     act::{self, Artifacts, Expected, FindTool, Toolbox},
     facts::{self, Collected, Collector, PackageIndex},
@@ -30,6 +30,8 @@ pub struct Planned {
     pub expected: BTreeMap<String, Expected>,
     /// The engine as it would be started.
     pub engine: PreparedEngine,
+    /// The container that it would be started in, where it is one.
+    pub contained: Option<Contained>,
     /// What the steps are given.
     pub(super) context: act::Context,
     /// Whether the facts describe another machine.
@@ -69,13 +71,16 @@ impl Host {
         let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
-        let engine = prepare(&chosen, &facts, &plan, artifacts).await?;
+        let engine = prepare(&chosen, &facts, &plan, artifacts.clone()).await?;
+        let pool = &chosen.wanted.pool;
+        let contained = contained(&engine, Some(&plan), pool, &facts, &artifacts)?;
         Ok(Planned {
             chosen,
             facts,
             plan,
             expected,
             engine,
+            contained,
             context,
             foreign,
             unresolved,

@@ -1,4 +1,6 @@
-use engine_provider_api::{PackageManager, Pool, RequireTools, Step, Tool, ToolRequirement};
+use engine_provider_api::{
+    PackageManager, Pool, PullImage, RequireTools, Step, Tool, ToolRequirement,
+};
 
 use super::*;
 use crate::policy::{Origin, Setting};
@@ -180,4 +182,72 @@ fn a_tool_that_policy_forbids_is_no_missing_tool() {
         (State::CanBeMade, false)
     );
     assert!(rows[0].reasons[0].contains("running `cmake`"), "{rows:?}");
+}
+
+/// A provider whose engine comes as an image, on a recorded machine.
+fn in_a_container(machine: &str, policy: &Policy) -> String {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/facts");
+    let facts = crate::facts::read(&fixtures.join(machine)).unwrap();
+    let pull = Plan {
+        steps: vec![Step {
+            id: "image".to_owned(),
+            after: Vec::new(),
+            act: Act::PullImage(PullImage::default()),
+        }],
+        ..Plan::default()
+    };
+    let plans = [(Mode::Container, Ok(pull))];
+    shown(&judge(&info(), &facts, policy, &plans, false))
+}
+
+#[test]
+fn a_container_runtime_is_named_and_those_passed_over() {
+    let policy = Policy::default();
+    insta::assert_snapshot!(in_a_container("podman-cpu.json", &policy), @r"
+    toy container: ready
+      note: runs with podman 4.3.1, rootless
+    ");
+    insta::assert_snapshot!(in_a_container("docker-old-one-gpu.json", &policy), @r"
+    toy container: ready
+      note: runs with docker 24.0.7 (engine 24.0.7)
+      note: podman was passed over: version 3.4.4 is too old: 4.0 or later is needed
+    ");
+    insta::assert_snapshot!(in_a_container("podman-mig.json", &policy), @r"
+    toy container: ready
+      note: runs with podman 5.4.2
+      note: container devices: nvidia.com/gpu=0:0, nvidia.com/gpu=0:1, nvidia.com/gpu=all
+    ");
+}
+
+#[test]
+fn a_machine_without_a_runtime_or_devices_is_told_what_to_type() {
+    let policy = Policy::default();
+    // Facts of a machine on which nobody looked for containers.
+    insta::assert_snapshot!(in_a_container("debian-cpu.json", &policy), @r"
+    toy container: can be made ready
+      why: no container runtime can be used here
+      why: podman, docker: not looked for on this machine
+      fix: install podman
+             sudo apt-get install podman catatonit
+    ");
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/facts");
+    let mut facts = crate::facts::read(&fixtures.join("podman-two-gpus.json")).unwrap();
+    facts.containers.cdi_devices = vec!["nvidia.com/gpu=0".to_owned()];
+    let found = containers::judge(&facts, policy.gpu.value, None);
+    insta::assert_snapshot!(format!("{:#?}", (&found.reasons, &found.fixes)), @r#"
+    (
+        [
+            "no container device stands for GPU `GPU-66666666-7777-8888-9999-aaaaaaaaaaaa`",
+            "there are: nvidia.com/gpu=0",
+        ],
+        [
+            Hint {
+                text: "describe the GPUs to container runtimes (NVIDIA Container Toolkit), again after every change of driver or MIG layout",
+                command: Some(
+                    "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+                ),
+            },
+        ],
+    )
+    "#);
 }

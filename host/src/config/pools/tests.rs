@@ -722,3 +722,51 @@ proptest::proptest! {
         let _ = pool(&lines.join("\n"));
     }
 }
+
+#[test]
+fn settings_of_containers_and_programs_are_checked() {
+    insta::assert_snapshot!(
+        told(pool("provisioning:\n  container: {runtime: lxc, cpus: 8-1, numa_nodes: all, shm_bytes: 0}")),
+        @r"
+    pools.yaml:5:28: `lxc` is no container runtime that is known here
+          |
+        5 |       container: {runtime: lxc, cpus: 8-1, numa_nodes: all, shm_bytes: 0}
+          |                            ^^^ write `podman` or `docker`
+    pools.yaml:5:39: `8-1` is no list of numbers
+          |
+        5 |       container: {runtime: lxc, cpus: 8-1, numa_nodes: all, shm_bytes: 0}
+          |                                       ^^^ write for example `0-7,16-23`
+    pools.yaml:5:56: `all` is no list of numbers
+          |
+        5 |       container: {runtime: lxc, cpus: 8-1, numa_nodes: all, shm_bytes: 0}
+          |                                                        ^^^ write for example `0-7,16-23`
+    pools.yaml:5:72: an engine without shared memory does not start
+          |
+        5 |       container: {runtime: lxc, cpus: 8-1, numa_nodes: all, shm_bytes: 0}
+          |                                                                        ^ write a number of bytes, for example `1073741824` for 1 GiB
+    "
+    );
+    insta::assert_snapshot!(
+        told(pool("provisioning:\n  binary:\n    url: 'https://h/x.tar.gz'\n    checksum: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'\n    program: ../sh\n    mirrors: [ftp://h/x]\n    image: {image: x/y, cpus: '0'}")),
+        @r"
+    pools.yaml:6:14: `url` and `image` are two ways to the same program
+          |
+        6 |         url: 'https://h/x.tar.gz'
+          |              ^^^^^^^^^^^^^^^^^^^^ leave one of them out
+    pools.yaml:8:18: `../sh` is no path of a program in an archive or image
+          |
+        8 |         program: ../sh
+          |                  ^^^^^ write for example `build/bin/llama-server`
+    pools.yaml:10:9: a program is taken out of an image only by the image's digest
+          |
+       10 |         image: {image: x/y, cpus: '0'}
+          |         ^^^^^ add `digest: sha256:…` beside its name
+    "
+    );
+    let good = "provisioning:\n  container: {image: docker.io/x/y, tag: 1, runtime: docker, cpus: '0-7,16', numa_nodes: 0, shm_bytes: 1073741824}";
+    let pool = pool(good).unwrap().pools[0].pool.clone();
+    let container = pool.provisioning.container.unwrap();
+    assert_eq!(container.runtime.as_deref(), Some("docker"));
+    assert_eq!(container.numa_nodes.as_deref(), Some("0"));
+    assert_eq!(container.shm_bytes, Some(1 << 30));
+}

@@ -97,3 +97,28 @@ fn a_pool_is_only_looked_for_in_a_file() {
     let error = pick(None, Some("chat"), Some("llamacpp")).unwrap_err();
     assert_eq!(error.exit(), Exit::NotFound);
 }
+
+#[test]
+fn a_container_runtime_of_the_command_line_goes_where_its_mode_looks() {
+    use engine_provider_api::{Binary, Container};
+
+    let wanted = || Wanted::of_default(Pool::new("p", "toy"));
+    let mut in_container = wanted();
+    in_container.use_runtime("docker", Mode::Container);
+    let container = in_container.pool.provisioning.container.unwrap();
+    assert_eq!(container.runtime.as_deref(), Some("docker"));
+    let mut from_image = wanted();
+    from_image.pool.provisioning.binary = Some(Binary {
+        image: Some(Container::default()),
+        ..Binary::default()
+    });
+    from_image.use_runtime("podman", Mode::Binary);
+    assert!(from_image.notices.is_empty());
+    let binary = from_image.pool.provisioning.binary.unwrap();
+    assert_eq!(binary.image.unwrap().runtime.as_deref(), Some("podman"));
+    // Where nothing runs in a container, nothing changes but a word to the operator.
+    let mut from_source = wanted();
+    from_source.use_runtime("podman", Mode::Source);
+    assert_eq!(from_source.pool.provisioning.container, None);
+    assert_eq!(from_source.notices.len(), 1);
+}

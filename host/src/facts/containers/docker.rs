@@ -222,7 +222,7 @@ fn describe(text: &str) -> Result<ContainerRuntime, String> {
     } else {
         let [major, minor] = LEAST;
         Some(format!(
-            "docker engine {server} is too old: {major}.{minor} or later is needed"
+            "engine {server} is too old: {major}.{minor} or later is needed"
         ))
     };
     Ok(ContainerRuntime {

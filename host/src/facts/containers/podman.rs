@@ -145,7 +145,7 @@ fn describe(text: &str) -> Result<ContainerRuntime, String> {
         None
     } else {
         Some(format!(
-            "podman {version} is too old: {}.{} or later is needed",
+            "version {version} is too old: {}.{} or later is needed",
             LEAST[0], LEAST[1]
         ))
     };

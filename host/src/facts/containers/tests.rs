@@ -167,7 +167,7 @@ async fn what_is_too_old_or_elsewhere_is_passed_over_with_the_reason() {
     assert_eq!(
         reasons,
         [
-            "podman 3.4.4 is too old: 4.0 or later is needed",
+            "version 3.4.4 is too old: 4.0 or later is needed",
             "its daemon is on another machine (tcp://10.0.0.1:2375): models cannot be mounted there",
         ]
     );

@@ -1,12 +1,14 @@
 //! A plan as it is shown, to people and as JSON.
 
-use std::collections::BTreeMap;
+mod run;
 
-use engine_provider_api::{Act, Launch, PreparedEngine, Step, Template};
+use engine_provider_api::{Act, ImageName, Step};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Planned;
+pub use run::{CommandView, ContainerView, ModelView, MountView, PortView, RunView, run_view};
+
 use crate::act::{Expected, Outlook, planned_hosts};
 
 /// What `host plan --json` prints.
@@ -70,55 +72,13 @@ pub struct StepView {
     pub path: Option<String>,
 }
 
-/// The engine as it would run.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct RunView {
-    /// What is provisioned, `(known after build)` where that is the case.
-    pub engine_version: String,
-    /// The model served.
-    pub model: ModelView,
-    /// What is started.
-    pub command: CommandView,
-    /// Requests served at the same time.
-    pub slots_total: u32,
-    /// GPUs it may see.
-    pub device_mask: Vec<String>,
-    /// What it is tuned for.
-    pub profile: String,
-}
-
-/// The model served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct ModelView {
-    /// Public name.
-    pub id: String,
-    /// Path, where it is known.
-    pub path: Option<String>,
-    /// Digest, where it is known.
-    pub digest: Option<String>,
-}
-
-/// A command in the classic form; placeholders that are filled at launch are left in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct CommandView {
-    /// Program.
-    pub bin: String,
-    /// Arguments.
-    pub args: Vec<String>,
-    /// Names and values of the environment; secrets stay `{secret.NAME}`.
-    pub env: BTreeMap<String, String>,
-    /// Ports that are tried, in order; the last one stands for itself and those above it.
-    pub ports: Vec<u16>,
-    /// Working directory.
-    pub workdir: String,
-}
-
 impl Planned {
     /// What the operator should worry about, each thing once.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = self.plan.warnings.clone();
         all.extend(self.unresolved.clone());
-        for warning in &self.engine.warnings {
+        let contained = self.contained.iter().flat_map(|it| &it.warnings);
+        for warning in self.engine.warnings.iter().chain(contained) {
             if !all.contains(warning) {
                 all.push(warning.clone());
             }
@@ -137,12 +97,12 @@ impl Planned {
             .flat_map(|step| lines_of(step, &self.expected[&step.id]))
             .collect();
         let path_of = |step: &str| self.expected.get(step)?.artifact.path.clone();
-        let run = run_view(&self.engine, &pool.provisioning.ports, path_of);
+        let run = run_view(&self.engine, pool, path_of, self.contained.as_ref());
         steps.push(StepView {
             id: "run".to_owned(),
             kind: "run".to_owned(),
             state: "run".to_owned(),
-            detail: format!("{} on port {}", self.engine.engine, run.command.ports[0]),
+            detail: run.summary(&self.engine.engine),
             command: None,
             size_bytes: None,
             path: None,
@@ -165,79 +125,6 @@ impl Planned {
             warnings: self.warnings(),
         }
     }
-}
-
-/// The engine in its classic form, for `plan` and `prepare`. `ports`: the pool's own. `path_of`: the
-/// path of a step's result, where it is known.
-#[must_use]
-pub fn run_view(
-    engine: &PreparedEngine,
-    ports: &[u16],
-    path_of: impl Fn(&str) -> Option<String>,
-) -> RunView {
-    let Launch::Process(launch) = &engine.launch else {
-        return run_view_of_others(engine);
-    };
-    let fill = |template: &Template| fill(template, &path_of);
-    RunView {
-        engine_version: engine.engine_version.clone(),
-        model: ModelView {
-            id: engine.model.id.clone(),
-            path: engine.model.path.clone(),
-            digest: engine.model.digest.clone(),
-        },
-        command: CommandView {
-            bin: fill(&launch.program),
-            args: launch.args.iter().map(fill).collect(),
-            env: launch
-                .env
-                .iter()
-                .map(|(name, value)| (name.clone(), fill(value)))
-                .collect(),
-            ports: if ports.is_empty() {
-                vec![launch.usual_port]
-            } else {
-                ports.to_vec()
-            },
-            workdir: "{files}".to_owned(),
-        },
-        slots_total: engine.slots_total,
-        device_mask: engine.device_mask.clone(),
-        profile: word(&engine.profile),
-    }
-}
-
-/// Containers and engines that run already: shown by the launch room to come.
-fn run_view_of_others(engine: &PreparedEngine) -> RunView {
-    RunView {
-        engine_version: engine.engine_version.clone(),
-        model: ModelView {
-            id: engine.model.id.clone(),
-            path: engine.model.path.clone(),
-            digest: engine.model.digest.clone(),
-        },
-        command: CommandView {
-            bin: String::new(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            ports: vec![0],
-            workdir: String::new(),
-        },
-        slots_total: engine.slots_total,
-        device_mask: engine.device_mask.clone(),
-        profile: word(&engine.profile),
-    }
-}
-
-/// Fills in the paths that are known and leaves what only the launch knows.
-fn fill(template: &Template, path_of: impl Fn(&str) -> Option<String>) -> String {
-    let known = |name: &str| {
-        let path = name.strip_suffix(".path").and_then(&path_of);
-        Some(path.unwrap_or_else(|| format!("{{{name}}}")))
-    };
-    template
-        .render(known)
-        .unwrap_or_else(|_| template.to_string())
 }
 
 /// A step as its lines: the commands of a build, else the step itself.
@@ -294,6 +181,9 @@ fn detail(step: &Step, expected: &Expected) -> String {
     let what = match &step.act {
         Act::Checkout(act) => format!("commit {}", short(&act.commit)),
         Act::StageModel(act) => act.reference.clone(),
+        Act::PullImage(act) => name_of(&act.image),
+        Act::ExtractImage(act) => name_of(&act.image),
+        Act::InstallPackages(act) => act.program.clone(),
         Act::Observe(act) => act
             .args
             .iter()
@@ -337,6 +227,17 @@ fn detail(step: &Step, expected: &Expected) -> String {
         "" => todo,
         what => format!("{what}: {todo}"),
     }
+}
+
+/// `docker.io/x/y:v1`, with the beginning of its digest where that is known.
+fn name_of(image: &ImageName) -> String {
+    let tag = image.tag.as_ref().map(|tag| format!(":{tag}"));
+    let digest = image.digest.as_ref().map(|digest| {
+        let end = digest.len().min("sha256:".len() + 12);
+        format!("@{}", digest.get(..end).unwrap_or(digest))
+    });
+    let [tag, digest] = [tag, digest].map(Option::unwrap_or_default);
+    format!("{}{tag}{digest}", image.repository)
 }
 
 fn short(commit: &str) -> &str {
