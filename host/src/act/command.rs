@@ -53,6 +53,7 @@ pub(super) struct Job<'a> {
     pub(super) directory: PathBuf,
     pub(super) identity: Option<Identity>,
     pub(super) network: Network,
+    pub(super) privileges: Privileges,
     pub(super) meter: Option<Meter>,
     pub(super) limit: Option<Duration>,
 }
@@ -131,7 +132,7 @@ pub(super) async fn run(context: &Context, job: Job<'_>) -> Result<(), ActError>
         directory: job.directory.clone(),
         identity: job.identity,
         network: job.network,
-        privileges: Privileges::Fixed,
+        privileges: job.privileges,
         output: Output::Together(LogFile {
             path: log.clone(),
             limit_bytes: LOG_LIMIT_BYTES,

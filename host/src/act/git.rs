@@ -162,6 +162,7 @@ impl<'a> Git<'a> {
             directory: directory.to_owned(),
             identity: self.context.run_as(),
             network,
+            privileges: Privileges::Fixed,
             meter: Some(Meter::Git),
             limit: None,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine_provider_api::{Act, Facts, PreparedEngine, Step};
+use engine_provider_api::{Act, Facts, Plan, PreparedEngine, Step};
 
 use super::{
     Chosen, DriveError, Host, Planned, Request,
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     act::{self, Artifacts, Outlook},
+    container::Images,
     fault::Failure,
     narrate::Actor,
     resolve,
@@ -27,6 +28,10 @@ pub struct Obtained {
     pub artifacts: Artifacts,
     /// The machine as it was planned for.
     pub facts: Facts,
+    /// The plan that was carried out.
+    plan: Plan,
+    /// What its steps were given.
+    context: act::Context,
 }
 
 impl Host {
@@ -59,7 +64,31 @@ impl Host {
             engine,
             artifacts,
             facts: planned.facts,
+            plan,
+            context: planned.context,
         })
+    }
+
+    /// Obtains what was obtained before once more, since its runtime has this image no longer: it was
+    /// removed behind our back. Everything else is still there and costs nothing.
+    pub(super) async fn obtain_again(
+        &self,
+        obtained: &Obtained,
+        image: &str,
+    ) -> Result<(PreparedEngine, Artifacts), Failure> {
+        let narrator = &obtained.chosen.narrator;
+        let human = format!("{image} was removed since it was pulled: pulling it again");
+        narrator.warn(ACTOR, "image-gone", image, human);
+        Images::of(&obtained.context.store).forget(image)?;
+        let artifacts = act::run_all(&obtained.context, &obtained.plan).await?;
+        let engine = prepare(
+            &obtained.chosen,
+            &obtained.facts,
+            &obtained.plan,
+            artifacts.clone(),
+        )
+        .await?;
+        Ok((engine, artifacts))
     }
 
     /// Sees to the tools first. A machine that got new ones is looked at and planned for again: a

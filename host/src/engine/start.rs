@@ -95,7 +95,9 @@ pub enum Outcome {
 /// it, neither process nor record nor handoff; its log stays.
 pub async fn start(request: StartRequest<'_>) -> Result<Outcome, EngineError> {
     let outcome = Start::new(request)?.run().await;
-    if let Err(error) = &outcome {
+    // One that is gone is obtained again: no failure yet.
+    let failure = outcome.as_ref().err();
+    if let Some(error) = failure.filter(|error| !matches!(error, EngineError::ImageGone { .. })) {
         let action = match error {
             EngineError::Died { .. } => "crash",
             _ => "launch",

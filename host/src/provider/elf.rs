@@ -149,6 +149,13 @@ pub fn examine<'data>(data: impl ReadRef<'data>, machine: &Machine) -> Result<Li
     })
 }
 
+/// The newest glibc that a program or library takes symbols from; `None` where it takes none.
+pub fn needed_glibc<'data>(data: impl ReadRef<'data>) -> Result<Option<Glibc>, ElfProblem> {
+    let length = data.len().map_err(|()| ElfProblem::NotElf)?;
+    check_identification(data)?;
+    File::parse(data, length)?.needed_glibc()
+}
+
 /// The sixteen bytes that say how to read all others.
 fn check_identification<'data>(data: impl ReadRef<'data>) -> Result<(), ElfProblem> {
     let ident = data.read_bytes_at(0, 16).map_err(|()| ElfProblem::NotElf)?;

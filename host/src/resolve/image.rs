@@ -32,6 +32,7 @@ pub(super) async fn image(
     if wanted.reference.digest().is_some() {
         return Ok(None);
     }
+    wanted.resolved_to(context, &digest);
     let tagged = wanted.reference.to_string();
     let human = format!("{tagged} is {digest}");
     context

@@ -195,7 +195,10 @@ impl Room {
         output.read_line(&mut said).unwrap();
         // It may still have something to say.
         host.stdout = Some(output.into_inner());
-        assert!(said.starts_with("ready ") || said.starts_with("kept "), "{said}");
+        assert!(
+            said.starts_with("ready ") || said.starts_with("kept "),
+            "{said}"
+        );
         let instance = engine::instances(&self.home).unwrap().remove(0);
         (host, instance)
     }
@@ -307,7 +310,10 @@ async fn it_starts_answers_and_leaves_nothing(kind: ContainerKind) {
     }
     job.faults = vec!["--load-ms".to_owned(), "100".to_owned()];
     let conflict = room.fail(&job).await;
-    assert!(matches!(conflict, EngineError::Conflict { .. }), "{conflict:?}");
+    assert!(
+        matches!(conflict, EngineError::Conflict { .. }),
+        "{conflict:?}"
+    );
     engine.stop(&CancellationToken::new()).await.unwrap();
     let log = fs::read_to_string(engine.log_path()).unwrap();
     assert!(log.contains("TERM, leaving"), "{log}");
@@ -380,7 +386,11 @@ async fn a_name_that_somebody_else_has_is_not_taken_from_them(kind: ContainerKin
     let containers = &room.runtime.containers;
     containers.run(&["create", "--name", &name, &room.runtime.image]);
     match room.fail(&job).await {
-        EngineError::NameTaken { ours: false, name: taken, .. } => assert_eq!(taken, name),
+        EngineError::NameTaken {
+            ours: false,
+            name: taken,
+            ..
+        } => assert_eq!(taken, name),
         other => panic!("{}", whole(&other)),
     }
     // It is still there.
@@ -404,7 +414,11 @@ async fn a_port_that_is_taken_at_the_last_moment_is_passed_over(kind: ContainerK
         TcpListener::bind(("127.0.0.1", first)).unwrap()
     };
     let (engine, _listener) = tokio::join!(room.start(&job), taken);
-    assert!(!engine.url().ends_with(&format!(":{first}")), "{}", engine.url());
+    assert!(
+        !engine.url().ends_with(&format!(":{first}")),
+        "{}",
+        engine.url()
+    );
     assert_eq!(room.left().len(), 1);
     engine.stop(&CancellationToken::new()).await.unwrap();
     room.assert_empty();
@@ -434,7 +448,11 @@ async fn secrets_and_caches_reach_the_engine_and_nobody_else(kind: ContainerKind
     }
     let pool = room.home.state();
     let log = engine.log_path().to_owned();
-    let placed = fs::read_dir(pool.join("engines")).unwrap().flatten().next().unwrap();
+    let placed = fs::read_dir(pool.join("engines"))
+        .unwrap()
+        .flatten()
+        .next()
+        .unwrap();
     let text = fs::read_to_string(placed.path().join("files/a/b.txt")).unwrap();
     assert_eq!(text, format!("port {}", Contained::PORT));
     engine.stop(&CancellationToken::new()).await.unwrap();
@@ -463,7 +481,13 @@ async fn a_model_that_the_user_inside_may_not_read_is_refused_before_anything_st
             model.display()
         )
     );
-    assert!(error.hints()[0].command.as_ref().unwrap().starts_with("chmod o+r "));
+    assert!(
+        error.hints()[0]
+            .command
+            .as_ref()
+            .unwrap()
+            .starts_with("chmod o+r ")
+    );
     fs::set_permissions(&model, fs::Permissions::from_mode(0o644)).unwrap();
     let engine = room.start(&job).await;
     engine.stop(&CancellationToken::new()).await.unwrap();
@@ -475,7 +499,11 @@ async fn requests_in_flight_are_waited_for(kind: ContainerKind) {
     let engine = room.start(&room.job(&["--busy-ms", "700"])).await;
     let start = Instant::now();
     engine.stop(&CancellationToken::new()).await.unwrap();
-    let drained = room.heard.events().iter().any(|event| event.action == "drain");
+    let drained = room
+        .heard
+        .events()
+        .iter()
+        .any(|event| event.action == "drain");
     assert!(drained, "{:?} {:?}", start.elapsed(), room.heard.events());
     room.assert_empty();
 }
@@ -580,7 +608,10 @@ async fn whoever_is_killed_no_container_is_left(kind: ContainerKind) {
         }
         host.wait().unwrap();
         if forget {
-            for entry in fs::read_dir(room.home.state().join("instances")).unwrap().flatten() {
+            for entry in fs::read_dir(room.home.state().join("instances"))
+                .unwrap()
+                .flatten()
+            {
                 fs::remove_file(entry.path()).unwrap();
             }
         }

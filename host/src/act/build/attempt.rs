@@ -16,7 +16,7 @@ use crate::{
         fill::{self, Values},
         meter::Meter,
     },
-    process::{Exited, Network},
+    process::{Exited, Network, Privileges},
     store::Room,
 };
 
@@ -154,6 +154,7 @@ fn job<'a>(
             None => room.work.clone(),
         },
         identity: values.context.run_as(),
+        privileges: Privileges::Fixed,
         network: if act.network.is_empty() {
             Network::None
         } else {

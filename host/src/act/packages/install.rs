@@ -16,7 +16,7 @@ use crate::{
         command::{self, Job, PATH},
         fill,
     },
-    process::{self, Network, Question},
+    process::{self, Network, Privileges, Question},
     store,
 };
 
@@ -214,6 +214,7 @@ async fn as_root(
         directory: PathBuf::from("/"),
         identity: None,
         network: Network::Host,
+        privileges: Privileges::Fixed,
         meter: None,
         limit: Some(INSTALL_LIMIT),
     };

@@ -52,6 +52,24 @@ pub enum ImageError {
         /// What there is.
         has: String,
     },
+    /// Files are taken out of an image that has no digest.
+    #[error("files are taken only out of images by digest, and {image} has none")]
+    Unpinned {
+        /// The image.
+        image: String,
+    },
+    /// A program of it needs a newer C library.
+    #[error("`{file}` of {image} needs glibc {needs}, and this machine has {has}")]
+    Library {
+        /// The image's repository.
+        image: String,
+        /// The program, or a library beside it.
+        file: String,
+        /// Version it needs.
+        needs: String,
+        /// Version here.
+        has: String,
+    },
     /// The runtime did not get it.
     #[error("{image} could not be pulled: {}", fault.words())]
     Pull {
@@ -217,7 +235,8 @@ impl Fault for ImageError {
             Self::Runtime(inner) => inner.exit(),
             Self::Absent { source, .. } => source.exit(),
             Self::Pinned { .. } | Self::Unverified { .. } => Exit::Verification,
-            Self::Driver { .. } => Exit::Unavailable,
+            Self::Driver { .. } | Self::Library { .. } => Exit::Unavailable,
+            Self::Unpinned { .. } => Exit::Config,
             Self::Pull { fault, .. } => fault.exit(),
         }
     }
@@ -254,6 +273,16 @@ impl Fault for ImageError {
                 failure,
                 ..
             } => pull_hints(*fault, registry, failure),
+            Self::Unpinned { image } => vec![hint(
+                "write its digest into the pool file, as `digest: sha256:…`",
+                Some(&format!(
+                    "podman image inspect --format '{{{{.RepoDigests}}}}' {image}"
+                )),
+            )],
+            Self::Library { .. } => vec![hint(
+                "run the image as it is, with `mode: container`, or build with `mode: source`",
+                None,
+            )],
             Self::Unverified { .. } => vec![hint(
                 "run it again; if it stays, the runtime's storage may be damaged",
                 None,
@@ -285,7 +314,7 @@ impl Fault for ImageError {
                 Detail::new("has", has.clone()),
             ],
             Self::Pull { failure, .. } => failure.details(),
-            Self::Unverified { .. } => Vec::new(),
+            Self::Unpinned { .. } | Self::Library { .. } | Self::Unverified { .. } => Vec::new(),
         }
     }
 
@@ -296,6 +325,8 @@ impl Fault for ImageError {
             Self::Absent { source, .. } => source.kind(),
             Self::Pinned { .. } => "digest-mismatch",
             Self::Driver { .. } => "driver-too-old",
+            Self::Unpinned { .. } => "unpinned-image",
+            Self::Library { .. } => "library-too-old",
             Self::Pull { fault, .. } => fault.kind(),
             Self::Unverified { .. } => "image-unverified",
         }

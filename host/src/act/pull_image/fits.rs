@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use engine_provider_api::{GpuPolicy, Step};
+use engine_provider_api::{Device, GpuPolicy, Step};
 
 use super::{
-    ImageError, Wanted,
+    ImageError, Purpose, Wanted,
     require_cuda::{Machine, Verdict, judge},
 };
 use crate::{
     act::{ACTOR, ActError, Context},
-    container::{Images, RemoteImage},
+    container::{self, Images, RemoteImage},
     store::{self, StoreError, human_bytes},
 };
 
@@ -19,10 +19,38 @@ pub(super) fn check(
     context: &Context,
     step: &Step,
     wanted: &Wanted<'_>,
+    purpose: Purpose,
     remote: &RemoteImage,
 ) -> Result<(), ActError> {
+    if purpose == Purpose::Run {
+        devices(context, wanted).map_err(|error| ActError::image(step, error))?;
+    }
     driver(context, wanted, remote).map_err(|error| ActError::image(step, error))?;
     space(context, wanted, remote).map_err(|source| ActError::store(step, source))
+}
+
+/// Whether the runtime can give the pool's GPUs to a container.
+fn devices(context: &Context, wanted: &Wanted<'_>) -> Result<(), ImageError> {
+    if context.pool.gpu != GpuPolicy::Require {
+        return Ok(());
+    }
+    let gpus: Vec<String> = match context.pool.devices.as_slice() {
+        [] => {
+            let all = context.facts.gpus.devices.iter();
+            all.map(|gpu| gpu.uuid.clone()).collect()
+        }
+        some => some.iter().map(word).collect(),
+    };
+    container::gpu_arguments(wanted.runtime, &context.facts, &gpus)
+        .map(|_| ())
+        .map_err(ImageError::Runtime)
+}
+
+fn word(device: &Device) -> String {
+    match device {
+        Device::Index(index) => index.to_string(),
+        Device::Uuid(uuid) => uuid.clone(),
+    }
 }
 
 /// What the image asks of the driver.

@@ -7,7 +7,7 @@ use std::{
     fs::{self, Permissions},
     io::Write as _,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ pub(super) fn lend(
         Runtime::Podman => ("REGISTRY_AUTH_FILE", "auth.json", auths(found, runtime)),
         Runtime::Docker => {
             let own = docker_directory(&context.environment);
-            let mut document = own.as_ref().map(settings_of).unwrap_or_default();
+            let mut document = own.as_deref().map(settings_of).unwrap_or_default();
             document.extend(auths(found, runtime));
             if let Some(contexts) = own.map(|own| own.join("contexts")).filter(|it| it.is_dir()) {
                 let link = directory.path().join("contexts");
@@ -80,7 +80,7 @@ fn auths(found: &[(Reference, Found)], runtime: Runtime) -> Map<String, Value> {
 }
 
 /// What else docker's own configuration says: which daemon it talks to, and through which proxies.
-fn settings_of(directory: &PathBuf) -> Map<String, Value> {
+fn settings_of(directory: &Path) -> Map<String, Value> {
     let text = fs::read(directory.join("config.json")).unwrap_or_default();
     let mut settings: Map<String, Value> = serde_json::from_slice(&text).unwrap_or_default();
     settings

@@ -35,6 +35,15 @@ use crate::{
     store::{self, Holder, Lock, Patience, human_bytes},
 };
 
+/// What an image is obtained for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Containers of it are run.
+    Run,
+    /// Files are taken out of it.
+    Extract,
+}
+
 pub(super) fn expected(
     context: &Context,
     step: &Step,
@@ -52,10 +61,11 @@ pub(super) fn expected(
         }
         Err(error) => return Err(ActError::image(step, error)),
     };
+    let outlook = outlook(context, step, &wanted)?;
     if let Some(record) = wanted.record(context, step)? {
         return Ok(Expected {
             artifact: artifact(&wanted, &record),
-            outlook: Outlook::Cached,
+            outlook,
         });
     }
     let remote = context.registries.known(&wanted);
@@ -72,17 +82,29 @@ pub(super) fn expected(
             }),
             ..Artifact::default()
         },
-        outlook: Outlook::Fetch {
-            from: vec![match &remote {
-                Some(remote) => remote
-                    .endpoint
-                    .reference
-                    .with_digest(&remote.digest)
-                    .to_string(),
-                None => wanted.reference.to_string(),
-            }],
-            size_bytes: remote.as_ref().map(RemoteImage::size_bytes),
-        },
+        outlook,
+    })
+}
+
+/// What has to be done for an image.
+pub(super) fn outlook(
+    context: &Context,
+    step: &Step,
+    wanted: &Wanted<'_>,
+) -> Result<Outlook, ActError> {
+    if wanted.record(context, step)?.is_some() {
+        return Ok(Outlook::Cached);
+    }
+    let remote = context.registries.known(wanted);
+    Ok(Outlook::Fetch {
+        from: vec![match &remote {
+            Some(remote) => {
+                let place = &remote.endpoint.reference;
+                place.with_digest(&remote.digest).to_string()
+            }
+            None => wanted.reference.to_string(),
+        }],
+        size_bytes: remote.as_ref().map(RemoteImage::size_bytes),
     })
 }
 
@@ -92,7 +114,7 @@ pub(super) async fn run(
     act: &PullImage,
 ) -> Result<Artifact, ActError> {
     let wanted = Wanted::new(context, &act.image).map_err(|error| ActError::image(step, error))?;
-    let record = obtain(context, step, &wanted, &act.narration.start).await?;
+    let record = obtain(context, step, &wanted, Purpose::Run, &act.narration.start).await?;
     Ok(artifact(&wanted, &record))
 }
 
@@ -102,6 +124,7 @@ pub(super) async fn obtain(
     context: &Context,
     step: &Step,
     wanted: &Wanted<'_>,
+    purpose: Purpose,
     word: &str,
 ) -> Result<ImageRecord, ActError> {
     if let Some(record) = wanted.record(context, step)? {
@@ -115,14 +138,13 @@ pub(super) async fn obtain(
     }
     let failed = |error| ActError::image(step, error);
     let remote = wanted.describe(context).await.map_err(failed)?;
-    fits::check(context, step, wanted, &remote)?;
+    fits::check(context, step, wanted, purpose, &remote)?;
     let local = wanted.local(&remote);
     let word = if word.is_empty() { "pull" } else { word };
     let human = format!(
-        "pulling {local} with {}: {} in {} layers",
+        "pulling {local} with {}: {}",
         wanted.runtime.name,
         human_bytes(remote.size_bytes()),
-        remote.layers.len()
     );
     context.narrator.say(ACTOR, word, local.to_string(), human);
     pull::pull(context, step, wanted, &remote, &local).await?;

@@ -10,7 +10,7 @@ use crate::{
         meter::{Layers, Meter},
     },
     container::{self, Found, Reference, Registries, RemoteImage, Runtime},
-    process::Network,
+    process::{Network, Privileges},
 };
 
 /// Pulls an image by digest.
@@ -36,6 +36,7 @@ pub(super) async fn pull(
         directory: "/".into(),
         identity: None,
         network: Network::Host,
+        privileges: Privileges::Usual,
         meter: Some(Meter::Layers(Layers::of(&remote.layers))),
         limit: None,
     };

@@ -31,12 +31,12 @@ pub(super) enum Verdict {
 /// Judges a requirement.
 pub(super) fn judge(requires: &str, machine: &Machine<'_>) -> Verdict {
     let alternatives: Vec<&str> = requires.split_whitespace().collect();
-    let missed = |alternative: &&str| {
+    let missed = |alternative: &str| {
         alternative
             .split(',')
             .any(|constraint| holds(constraint, machine) == Some(false))
     };
-    if alternatives.is_empty() || !alternatives.iter().all(|one| missed(&one)) {
+    if alternatives.is_empty() || !alternatives.iter().all(|one| missed(one)) {
         return Verdict::Passed;
     }
     let by_cuda = alternatives.iter().find(|one| one.contains("cuda"));

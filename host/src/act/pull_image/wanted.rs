@@ -1,7 +1,7 @@
 //! What a step wants, on this machine: which image, from which runtime, for which platform.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -19,22 +19,36 @@ use crate::{
 /// What registries said during this run, so that what a plan showed is what is pulled. Cheap to
 /// clone.
 #[derive(Debug, Clone, Default)]
-pub struct Registries(Arc<Mutex<BTreeMap<String, RemoteImage>>>);
+pub struct Registries(Arc<Mutex<Said>>);
+
+#[derive(Debug, Default)]
+struct Said {
+    /// What was said, by what was asked for.
+    images: BTreeMap<String, RemoteImage>,
+    /// Tags with the digests that they were resolved to: those are no pins of an operator's, and a tag
+    /// that moves on does not contradict them.
+    resolved: BTreeSet<String>,
+}
 
 impl Registries {
     /// What was said of an image, if it was asked for.
     pub(super) fn known(&self, wanted: &Wanted<'_>) -> Option<RemoteImage> {
-        let known = self.0.lock().expect("no holder panics");
-        known.get(&wanted.reference.to_string()).cloned()
+        let said = self.0.lock().expect("no holder panics");
+        said.images.get(&wanted.reference.to_string()).cloned()
+    }
+
+    fn is_resolved(&self, wanted: &Wanted<'_>) -> bool {
+        let said = self.0.lock().expect("no holder panics");
+        said.resolved.contains(&wanted.reference.to_string())
     }
 
     fn remember(&self, wanted: &Wanted<'_>, remote: &RemoteImage) {
-        let mut known = self.0.lock().expect("no holder panics");
-        known.insert(wanted.reference.to_string(), remote.clone());
+        let mut said = self.0.lock().expect("no holder panics");
+        said.images
+            .insert(wanted.reference.to_string(), remote.clone());
         // A tag that was resolved is asked for by both from then on.
-        if let Some(tag) = wanted.reference.tag() {
-            let both = format!("{}:{tag}@{}", wanted.reference.repository(), remote.digest);
-            known.insert(both, remote.clone());
+        if let Some(both) = wanted.with_both(&remote.digest.to_string()) {
+            said.images.insert(both, remote.clone());
         }
     }
 }
@@ -55,8 +69,16 @@ impl<'a> Wanted<'a> {
     /// Reads the name and chooses the runtime that the pool's containers run in.
     pub(crate) fn new(context: &'a Context, name: &ImageName) -> Result<Self, ImageError> {
         let reference = Reference::of(name).map_err(ImageError::Reference)?;
-        let wanted = context.pool.provisioning.container.as_ref();
-        let wanted = wanted.and_then(|container| container.runtime.as_deref());
+        let settings = &context.pool.provisioning;
+        let of_binary = settings
+            .binary
+            .as_ref()
+            .and_then(|binary| binary.image.as_ref());
+        let all = [settings.container.as_ref(), of_binary];
+        let wanted = all
+            .into_iter()
+            .flatten()
+            .find_map(|container| container.runtime.as_deref());
         let runtime = container::choose(&context.facts, wanted).map_err(ImageError::Runtime)?;
         let storage = match runtime.storage.as_str() {
             "" => runtime.name.clone(),
@@ -68,6 +90,17 @@ impl<'a> Wanted<'a> {
             platform: Platform::of(&context.facts),
             storage,
         })
+    }
+
+    /// Notes that the tag was resolved to this digest, which the plan names from here on.
+    pub(crate) fn resolved_to(&self, context: &Context, digest: &str) {
+        let mut said = context.registries.0.lock().expect("no holder panics");
+        said.resolved.extend(self.with_both(digest));
+    }
+
+    fn with_both(&self, digest: &str) -> Option<String> {
+        let tag = self.reference.tag()?;
+        Some(format!("{}:{tag}@{digest}", self.reference.repository()))
     }
 
     /// What is known of it, if the runtime has it.
@@ -94,12 +127,23 @@ impl<'a> Wanted<'a> {
             cancel: &context.cancel,
         };
         let remote = inquirer
-            .describe(&self.reference, &self.platform)
+            .describe(&self.question(context), &self.platform)
             .await
             .map_err(|source| self.absent(source))?;
         self.compare(&remote)?;
         context.registries.remember(self, &remote);
         Ok(remote)
+    }
+
+    /// What the registry is asked for: the tag, so that it can be compared with what is pinned, but the
+    /// digest alone where that is all that the tag is needed for.
+    fn question(&self, context: &Context) -> Reference {
+        match self.reference.digest() {
+            Some(digest) if context.registries.is_resolved(self) => {
+                self.reference.with_digest(digest)
+            }
+            _ => self.reference.clone(),
+        }
     }
 
     /// The error for an image that its registry does not say more of.

@@ -4,6 +4,7 @@ mod build;
 mod checkout;
 mod dag;
 mod download;
+mod extract_image;
 mod fixed;
 mod observe;
 mod packages;

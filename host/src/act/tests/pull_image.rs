@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A bench whose facts know a podman with storage of its own, which is gone with the bench.
-fn podman() -> Bench {
+pub(super) fn podman() -> Bench {
     let mut bench = bench(&[]);
     let home = bench.home.path().to_owned();
     let storage = home.join("images");
@@ -180,11 +180,22 @@ async fn an_old_driver_is_refused_before_a_layer_is_fetched() {
     registry.push("a/b", "1", configuration(here())).await;
     let plan = pull(&registry.name("a/b:1"), None);
     Arc::make_mut(&mut bench.context.facts).gpus = Gpus {
-        devices: vec![Gpu::default()],
+        devices: vec![Gpu {
+            uuid: "GPU-1".to_owned(),
+            ..Gpu::default()
+        }],
         cuda: Some("12.4".to_owned()),
         driver: Some("550.54.14".to_owned()),
         ..Gpus::default()
     };
+    let error = carry_out(&bench.context, &plan).await.unwrap_err();
+    assert_eq!(
+        (error.exit(), error.kind()),
+        (Exit::Unavailable, "no-container-gpus")
+    );
+    let facts = Arc::make_mut(&mut bench.context.facts);
+    facts.containers.runtimes[0].cdi = true;
+    facts.containers.cdi_devices = vec!["nvidia.com/gpu=GPU-1".to_owned()];
     let error = carry_out(&bench.context, &plan).await.unwrap_err();
     assert_eq!(error.exit(), Exit::Unavailable);
     let shown: Vec<String> = error.details().into_iter().map(|it| it.text).collect();

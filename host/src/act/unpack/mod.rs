@@ -84,10 +84,6 @@ pub(super) fn archive(
 
 /// Unpacks a tar stream that is not compressed, programs and all, into an empty directory. Blocks. On
 /// failure the directory is empty again.
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "files out of images come through here")
-)]
 pub(super) fn tar(reader: impl Read, into: &Path) -> Result<(), Refusal> {
     let tree = Tree::new(into, Programs::Kept, Limits::ABSOLUTE);
     empty_on_failure(into, stream::tar(reader, tree))

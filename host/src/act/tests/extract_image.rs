@@ -1,0 +1,149 @@
+use std::fs;
+
+use super::{pull_image::podman, *};
+use crate::{
+    container::registry::testing::{Pushed, Registry, configuration, here, layer},
+    fault::{Exit, Fault as _},
+    policy::Setting,
+    store::Kind,
+};
+
+fn allowing() -> Bench {
+    let mut bench = podman();
+    Arc::make_mut(&mut bench.context.policy).allow_binary_downloads = Setting::default_of(true);
+    bench
+}
+
+async fn push(registry: &Registry, program: &[u8]) -> Pushed {
+    let (blob, unpacked) = layer(&[
+        ("app/bin/engine", program),
+        ("app/note", b"x"),
+        ("etc/x", b"y"),
+    ]);
+    registry
+        .push_layer("a/b", "1", configuration(here()), blob, &unpacked)
+        .await
+}
+
+fn extract(registry: &Registry, digest: Option<String>, paths: Value) -> Step {
+    step(
+        json!({"id": "get", "kind": "extract-image", "paths": paths, "program": "/app/bin/engine",
+        "image": {"repository": registry.name("a/b"), "tag": "1", "digest": digest}}),
+    )
+}
+
+/// What podman has, by name.
+fn containers(bench: &Bench) -> String {
+    #[expect(clippy::disallowed_methods, reason = "tests look at the real podman")]
+    let output = std::process::Command::new(which("podman"))
+        .args(["ps", "--all", "--format", "{{.Names}}"])
+        .env_clear()
+        .envs(crate::container::environment(&bench.context.environment))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_taken_out_by_digest_and_no_container_stays() {
+    let bench = allowing();
+    let registry = Registry::open();
+    let pushed = push(&registry, b"#!/bin/sh\n").await;
+    let digest = Some(pushed.manifest.to_string());
+    let step = extract(&registry, digest, json!(["/app", "/etc/x"]));
+    let none = Artifacts::new();
+    let before = expected_of(&bench.context, &step, &none).unwrap();
+    let artifact = run(&bench.context, &step, &none).await.unwrap();
+    assert_eq!(
+        (&before.artifact.path, &before.artifact.digest),
+        (&artifact.path, &artifact.digest)
+    );
+    let tree = PathBuf::from(artifact.path.clone().unwrap());
+    assert_eq!(
+        fs::read(tree.join("app/bin/engine")).unwrap(),
+        b"#!/bin/sh\n"
+    );
+    assert_eq!(fs::read(tree.join("app/note")).unwrap(), b"x");
+    assert_eq!(fs::read(tree.join("etc/x")).unwrap(), b"y");
+    assert_eq!(artifact.image.as_ref().unwrap().version(), Some("1.2.3"));
+    assert_eq!(containers(&bench), "");
+
+    drop(registry);
+    assert_eq!(run(&bench.context, &step, &none).await.unwrap(), artifact);
+    let after = expected_of(&bench.context, &step, &none).unwrap();
+    assert_eq!((after.outlook, after.artifact), (Outlook::Cached, artifact));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_permission_digest_or_file_nothing_is_taken_out() {
+    let bench = allowing();
+    let registry = Registry::open();
+    let pushed = push(&registry, b"#!/bin/sh\n").await;
+    let digest = Some(pushed.manifest.to_string());
+    let none = Artifacts::new();
+    let unpinned = extract(&registry, None, json!(["/app"]));
+    let error = run(&bench.context, &unpinned, &none).await.unwrap_err();
+    assert_eq!(
+        (error.exit(), error.kind()),
+        (Exit::Config, "unpinned-image")
+    );
+
+    let missing = extract(&registry, digest.clone(), json!(["/nowhere"]));
+    let error = run(&bench.context, &missing, &none).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Step, "{error:?}");
+    assert_eq!(containers(&bench), "");
+    assert!(bench.context.store.entries(Kind::Archive).is_empty());
+
+    let careful = podman();
+    let step = extract(&registry, digest, json!(["/app"]));
+    let error = run(&careful.context, &step, &none).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Refused);
+    assert!(!careful.told.actions().contains(&"pull".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_for_a_newer_c_library_is_refused_before_it_is_kept() {
+    let mut bench = allowing();
+    let registry = Registry::open();
+    let program = fs::read(fs::canonicalize(which("git")).unwrap()).unwrap();
+    let pushed = push(&registry, &program).await;
+    Arc::make_mut(&mut bench.context.facts).os.glibc = "2.2".to_owned();
+    let step = extract(
+        &registry,
+        Some(pushed.manifest.to_string()),
+        json!(["/app"]),
+    );
+    let none = Artifacts::new();
+    let error = run(&bench.context, &step, &none).await.unwrap_err();
+    assert_eq!(
+        (error.exit(), error.kind()),
+        (Exit::Unavailable, "library-too-old")
+    );
+    assert!(bench.context.store.entries(Kind::Archive).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_a_killed_run_left_is_removed_by_the_next() {
+    let bench = allowing();
+    let registry = Registry::open();
+    let pushed = push(&registry, b"#!/bin/sh\n").await;
+    let digest = Some(pushed.manifest.to_string());
+    let none = Artifacts::new();
+    let step = extract(&registry, digest.clone(), json!(["/app"]));
+    run(&bench.context, &step, &none).await.unwrap();
+    let left = format!("engine-host-extract-{}", "0".repeat(32));
+    let label = format!("engine-host.extract={}", bench.home.path().display());
+    let image = registry.name(&format!("a/b@{}", pushed.manifest));
+    #[expect(clippy::disallowed_methods, reason = "tests stand in for a killed run")]
+    let output = std::process::Command::new(which("podman"))
+        .args(["create", "--name", &left, "--label", &label, &image, "/x"])
+        .env_clear()
+        .envs(crate::container::environment(&bench.context.environment))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let other = extract(&registry, digest, json!(["/app/bin"]));
+    run(&bench.context, &other, &none).await.unwrap();
+    assert_eq!(containers(&bench), "");
+}
