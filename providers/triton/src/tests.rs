@@ -492,6 +492,8 @@ fn the_last_words_of_the_engine_are_understood() {
         r#"E1121 03:49:46.176921 20867 model_repository_manager.cc:1460] "Poll failed for model directory 'echo': unexpected directory name 'echo' for model 'other', directory name must equal model name""#,
         r#"E1121 03:49:43.034238 20812 model_repository_manager.cc:724] "failed to load model 'echo': at least one version must be available under the version policy of model 'echo'""#,
         "error: creating server: Internal - failed to stat file /models",
+        // Said by every Triton without a GPU.
+        r#"W1121 03:33:35.287528 27214 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, pinned memory pool will not be available: CUDA driver version is insufficient for CUDA runtime version""#,
         r#"E1121 03:49:45.149742 20845 model_lifecycle.cc:642] "failed to load 'echo' version 1: Internal: ValueError: wrong\n\nAt:\n  /models/echo/1/model.py(1): <module>\n""#,
     ] {
         let found = all.iter().find_map(|diagnosis| {
@@ -516,6 +518,7 @@ fn the_last_words_of_the_engine_are_understood() {
     Some(("the directory `echo` holds a model that calls itself `other`", false))
     Some(("model `echo` has no version", false))
     Some(("the model repository /models is not there, or may not be read", false))
+    None
     Some(("model `echo` could not be loaded: Internal: ValueError: wrong", false))
     "#);
 }

@@ -135,7 +135,10 @@ async fn an_engine_is_attached_to_and_let_go_of_untouched() {
     assert_eq!(handoff.url, format!("http://127.0.0.1:{}", room.port));
     assert_eq!(handoff.observed_version.as_deref(), Some("b1-fake"));
     let launch = room.heard.events();
-    let launch = launch.iter().find(|event| event.action == "launch").unwrap();
+    let launch = launch
+        .iter()
+        .find(|event| event.action == "launch")
+        .unwrap();
     assert!(launch.human.starts_with("attaching to http://127.0.0.1:"));
     match room.try_start(&room.job()).await.unwrap() {
         Outcome::AlreadyRunning(instance) => assert_eq!(instance.url, engine.url()),
@@ -143,7 +146,10 @@ async fn an_engine_is_attached_to_and_let_go_of_untouched() {
     }
     let start = Instant::now();
     engine.stop(&CancellationToken::new()).await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2), "nothing is drained");
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "nothing is drained"
+    );
     assert!(!room.handoff().exists());
     assert_eq!(engine::instances(&room.home).unwrap(), []);
     let theirs = room.theirs.as_mut().unwrap();
@@ -206,6 +212,9 @@ async fn a_watcher_outlives_its_host_where_it_is_told_to() {
     assert!(!room.handoff().exists());
     let told = room.heard.events();
     let told = told.iter().find(|event| event.action == "stop").unwrap();
-    assert_eq!(told.human, "let go of the engine of pool default, which runs on");
+    assert_eq!(
+        told.human,
+        "let go of the engine of pool default, which runs on"
+    );
     assert_eq!(room.theirs.as_mut().unwrap().try_wait().unwrap(), None);
 }
