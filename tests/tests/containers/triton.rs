@@ -10,9 +10,12 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
+    time::Duration,
 };
 
-use e2e::{Built, Containers, Image, Machine, Registry, http_get, repository_root, wait_for};
+use e2e::{
+    Built, Containers, Image, Machine, Registry, free_port, http_get, repository_root, wait_for,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -25,6 +28,8 @@ const WHEEL: &str = "nvidia-pytriton==0.7.0 \
 const SERVER_VERSION: &str = "2.51.0";
 /// NVIDIA's client of the same release.
 const CLIENT: &str = "tritonclient[http,grpc]==2.51.0";
+/// Longest that pip may take for 75 MB.
+const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 /// What both protocols answer.
 const ANSWERS: &str = "tritonclient.http ALL NIGHT WITHOUT SOUND\n\
                        tritonclient.grpc ALL NIGHT WITHOUT SOUND\n";
@@ -112,23 +117,12 @@ fn ask(http: &str, grpc: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A machine whose engine is Triton, with a copy of the model repository.
-fn stage(kind: e2e::ContainerKind) -> Stage {
-    let machine = Machine::new();
-    let containers = Containers::new(kind, machine.root());
-    let mut stage = Stage::of(machine, containers, Registry::open(), image().clone());
-    copy(
-        &repository_root().join("tests/fixtures/triton/echo"),
-        &stage.machine.root().join("models/echo"),
-    );
-    stage.pool["engine"] = json!("triton");
-    stage.pool["model"] = json!("echo");
-    stage.pool["provisioning"]["model"] = json!({"ref": models(&stage)});
-    stage
-}
-
-fn models(stage: &Stage) -> String {
-    stage.machine.root().join("models").display().to_string()
+/// A copy of the model repository that the engine's user can read.
+fn models(machine: &Machine) -> PathBuf {
+    let models = machine.root().join("models");
+    let fixture = repository_root().join("tests/fixtures/triton/echo");
+    copy(&fixture, &models.join("echo"));
+    models
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -154,56 +148,80 @@ fn gauge(metrics: &str, name: &str) -> f64 {
         .sum()
 }
 
-fn endpoint(handoff: &Value, name: &str) -> String {
-    let url = handoff["endpoints"][name].as_str();
-    url.unwrap_or_else(|| panic!("no {name} in {handoff}"))
-        .to_owned()
+/// Asserts that the engine of the handoff answers on all of its three ports.
+#[track_caller]
+fn assert_answers(handoff: &Value) {
+    let endpoint = |name: &str| {
+        let url = handoff["endpoints"][name].as_str();
+        url.unwrap_or_else(|| panic!("no {name} in {handoff}"))
+    };
+    assert_eq!(handoff["observed_version"], SERVER_VERSION, "{handoff}");
+    assert_eq!(handoff["model"]["id"], "echo", "{handoff}");
+    let url = handoff["url"].as_str().unwrap();
+    assert_eq!(ask(url, endpoint("grpc")), ANSWERS);
+    let metrics = format!("{}/metrics", endpoint("metrics"));
+    // Counted once the answer is out.
+    wait_for("both requests to be counted", e2e::RUN_LIMIT, || {
+        let count = gauge(&metrics, "nv_inference_request_success{");
+        if count < 2.0 { Err(count) } else { Ok(()) }
+    });
 }
 
+// One promise for all, because the image is large: a repository is served and stopped, so is a
+// repository made around one file, and a model that does not load is explained.
 under_both! {
-    fn the_real_triton_answers_its_own_client_and_is_stopped_cleanly(kind) {
-        let stage = stage(kind);
+    fn the_real_triton_answers_its_own_client(kind) {
+        let machine = Machine::new();
+        let containers = Containers::new(kind, machine.root());
+        let mut stage = Stage::of(machine, containers, Registry::open(), image().clone());
+        let models = models(&stage.machine);
+        let file = models.join("echo/1/model.py");
+        stage.pool["engine"] = json!("triton");
+        stage.pool["model"] = json!("echo");
+        stage.pool["provisioning"]["model"] = json!({"ref": models});
         stage.write();
-        let mut running = stage.machine.provision(&[]);
-        let url = running.wait_ready();
+        let running = stage.machine.provision(&[]);
         let handoff = stage.machine.handoff();
         assert_eq!(handoff["engine_version"], stage.digest, "{handoff}");
-        assert_eq!(handoff["observed_version"], SERVER_VERSION, "{handoff}");
-        assert_eq!(handoff["model"]["id"], "echo", "{handoff}");
-        assert_eq!(ask(&url, &endpoint(&handoff, "grpc")), ANSWERS);
-        let metrics = format!("{}/metrics", endpoint(&handoff, "metrics"));
-        // Counted once the answer is out.
-        wait_for("both requests to be counted", e2e::RUN_LIMIT, || {
-            let count = gauge(&metrics, "nv_inference_request_success{");
-            if count < 2.0 { Err(count) } else { Ok(()) }
-        });
-        let run = running.end(Signal::INT).code(130);
-        run.says("stopped");
+        assert_answers(&handoff);
+        running.end(Signal::INT).code(130).says("stopped");
         stage.assert_clean();
-    }
 
-    fn one_file_is_served_from_a_repository_made_around_it(kind) {
-        let mut stage = stage(kind);
-        let file = stage.machine.root().join("models/echo/1/model.py");
         stage.pool["options"] = json!({"backend": "python"});
-        stage.pool["provisioning"]["model"] = json!({"ref": file.display().to_string()});
+        stage.pool["provisioning"]["model"] = json!({"ref": file});
         stage.write();
-        let mut running = stage.machine.provision(&[]);
-        let url = running.wait_ready();
-        let handoff = stage.machine.handoff();
-        assert_eq!(ask(&url, &endpoint(&handoff, "grpc")), ANSWERS);
+        let running = stage.machine.provision(&[]);
+        assert_answers(&stage.machine.handoff());
         let _ = running.end(Signal::INT).code(130);
         stage.assert_clean();
-    }
 
-    fn a_model_that_triton_cannot_load_is_explained(kind) {
-        let stage = stage(kind);
-        let model = stage.machine.root().join("models/echo/1/model.py");
-        fs::write(model, "import nosuchmodule\n").unwrap();
-        stage.write();
+        fs::write(file, "import nosuchmodule\n").unwrap();
         let run = stage.machine.run(&["provision"]);
         assert_ne!(run.code, 0, "{run:?}");
         run.says("a Python model needs the module `nosuchmodule`");
         stage.assert_clean();
     }
+}
+
+#[test]
+fn the_package_serves_the_same_model_without_a_container() {
+    let machine = Machine::shared("triton-package", Built::debug());
+    machine.write_pool(&json!({
+        "id": "default",
+        "engine": "triton",
+        "model": "echo",
+        "gpu": "forbid",
+        "provisioning": {
+            "mode": "package",
+            "model": {"ref": models(&machine)},
+            "ports": [free_port()],
+        },
+    }));
+    let mut running = machine.start(machine.command(&["provision"]));
+    running.wait_ready_for(INSTALL_LIMIT);
+    let handoff = machine.handoff();
+    assert_eq!(handoff["engine_version"], "0.7.0", "{handoff}");
+    assert_answers(&handoff);
+    running.end(Signal::INT).code(130).says("stopped");
+    machine.assert_clean();
 }
