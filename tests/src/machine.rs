@@ -173,6 +173,15 @@ impl Machine {
         }
     }
 
+    /// The same, knowing how this machine reaches the network.
+    #[must_use]
+    pub fn networked(self) -> Self {
+        Self {
+            networked: true,
+            ..self
+        }
+    }
+
     fn at(directory: PathBuf, built: &'static Built, removed: Option<TempDir>) -> Self {
         // Engines run under another uid when the tests run as root: it must get through.
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();

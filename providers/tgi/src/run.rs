@@ -85,6 +85,7 @@ fn launch(decision: &Decision, id: &str) -> ContainerLaunch {
             container::cache("tgi", CACHE),
         ],
         port: PORT,
+        usual_port: PORT,
         user: Some("0:0".to_owned()),
         shm_bytes: container::SHM_BYTES,
         read_only_root: false,

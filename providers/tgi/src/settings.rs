@@ -104,7 +104,11 @@ pub(crate) fn environment(pool: &Pool) -> Result<BTreeMap<String, Template>, Pro
     let given = environment::environment(pool, VARIABLES)?;
     for name in given.keys().filter(|name| *name != "API_KEY") {
         let flag = format!("--{}", name.to_lowercase().replace('_', "-"));
-        if let Some(refusal) = MANAGED.iter().find(|refusal| refusal.name == flag) {
+        let same = |refusal: &&Refusal| match refusal.name.strip_suffix('*') {
+            Some(start) => flag.starts_with(start),
+            None => refusal.name == flag,
+        };
+        if let Some(refusal) = MANAGED.iter().find(same) {
             let field = format!("provisioning.env.{name}");
             let message = format!("`{name}` {}", refusal.reason);
             return Err(ProviderError::invalid(field, message).hint(refusal.instead));

@@ -134,8 +134,9 @@ pub(crate) fn all(decision: &Decision, options: &Options) -> Result<Vec<Flag>, P
     Ok(flags::override_with(own, &given, &SPELLINGS))
 }
 
-/// Time that vLLM itself needs to end after its last request.
-const LAST_STEPS_MS: u64 = 2_000;
+/// Time that vLLM itself needs to end after its last request, or after it stopped waiting for it: its
+/// processes are ended one after the other.
+const LAST_STEPS_MS: u64 = 3_000;
 
 /// Seconds that requests in flight are given, so that vLLM ends by itself within the grace time.
 fn drain_s(grace_ms: u64) -> u64 {

@@ -150,6 +150,7 @@ fn in_container(decision: &Decision, id: &str) -> ContainerLaunch {
             container::cache("vllm", CACHE),
         ],
         port: PORT,
+        usual_port: PORT,
         user: Some(USER.to_owned()),
         shm_bytes: container::SHM_BYTES,
         // The hook that brings the driver's libraries in writes to the root file system.
@@ -188,6 +189,10 @@ fn environment(decision: &Decision, cache: &str) -> BTreeMap<String, Template> {
         ("TRANSFORMERS_OFFLINE", "1".into()),
         ("HOME", cache.into()),
         ("VLLM_CACHE_ROOT", format!("{cache}/vllm").into()),
+        (
+            "TORCHINDUCTOR_CACHE_DIR",
+            format!("{cache}/torchinductor").into(),
+        ),
     ]);
     if decision.invariant {
         own.insert("VLLM_BATCH_INVARIANT", "1".into());

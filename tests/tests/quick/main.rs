@@ -2,6 +2,7 @@
 
 mod command_line;
 mod documents;
+mod engines;
 mod plans;
 mod pool_files;
 mod providers;

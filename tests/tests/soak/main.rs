@@ -1,6 +1,7 @@
-//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte.
+//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte, a real vLLM.
 
 mod cuda;
+mod vllm;
 
 #[test]
 fn killed_at_any_of_two_hundred_instants_the_next_run_succeeds() {

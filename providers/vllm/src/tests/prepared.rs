@@ -19,10 +19,11 @@ fn one_gpu_in_a_container() {
       --max-model-len 8192
       --max-num-seqs 256
       --seed 42
-      --shutdown-timeout 3
+      --shutdown-timeout 2
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME=/cache
+    TORCHINDUCTOR_CACHE_DIR=/cache/torchinductor
     TRANSFORMERS_OFFLINE=1
     USER=vllm
     VLLM_BATCH_INVARIANT=1
@@ -49,10 +50,11 @@ fn two_gpus_in_a_container() {
       --tensor-parallel-size 2
       --max-num-seqs 256
       --quantization awq
-      --shutdown-timeout 28
+      --shutdown-timeout 27
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME=/cache
+    TORCHINDUCTOR_CACHE_DIR=/cache/torchinductor
     TRANSFORMERS_OFFLINE=1
     USER=vllm
     VLLM_CACHE_ROOT=/cache/vllm
@@ -77,10 +79,11 @@ fn a_mig_slice_in_a_container() {
       --tensor-parallel-size 1
       --max-num-seqs 256
       --seed 42
-      --shutdown-timeout 3
+      --shutdown-timeout 2
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME=/cache
+    TORCHINDUCTOR_CACHE_DIR=/cache/torchinductor
     TRANSFORMERS_OFFLINE=1
     USER=vllm
     VLLM_BATCH_INVARIANT=1
@@ -107,10 +110,11 @@ fn the_processor_in_a_container() {
       --max-num-seqs 1
       --seed 42
       --no-enable-prefix-caching
-      --shutdown-timeout 3
+      --shutdown-timeout 2
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME=/cache
+    TORCHINDUCTOR_CACHE_DIR=/cache/torchinductor
     TRANSFORMERS_OFFLINE=1
     USER=vllm
     VLLM_CACHE_ROOT=/cache/vllm
@@ -134,10 +138,11 @@ fn packages_on_the_processor() {
       --port {address.port}
       --max-model-len 2048
       --max-num-seqs 128
-      --shutdown-timeout 3
+      --shutdown-timeout 2
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME={cache.vllm}
+    TORCHINDUCTOR_CACHE_DIR={cache.vllm}/torchinductor
     TRANSFORMERS_OFFLINE=1
     VLLM_CACHE_ROOT={cache.vllm}/vllm
     VLLM_CPU_KVCACHE_SPACE=4
@@ -160,11 +165,12 @@ fn packages_on_a_gpu() {
       --tensor-parallel-size 1
       --max-num-seqs 256
       --seed 42
-      --shutdown-timeout 3
+      --shutdown-timeout 2
     CUDA_VISIBLE_DEVICES=GPU-9f8e7d6c-5b4a-4392-8170-6f5e4d3c2b1a
     DO_NOT_TRACK=1
     HF_HUB_OFFLINE=1
     HOME={cache.vllm}
+    TORCHINDUCTOR_CACHE_DIR={cache.vllm}/torchinductor
     TRANSFORMERS_OFFLINE=1
     VLLM_BATCH_INVARIANT=1
     VLLM_CACHE_ROOT={cache.vllm}/vllm
