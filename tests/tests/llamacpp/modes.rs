@@ -9,11 +9,18 @@ use serde_json::{Value, json};
 
 use crate::{first::haiku, machine, program};
 
-/// The program and its libraries where llama.cpp's images have them.
+/// The program and its libraries where llama.cpp's images have them, and CUDA's, of which there is a
+/// file here, where NVIDIA's have them: behind three links.
 const IMAGE: &str = r#"
 ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$2$library"; done
 install -D "$1" "$2/app/llama-server"
 mkdir -m 1777 "$2/tmp"
+cuda=/usr/local/cuda-12.8
+mkdir -p "$2/etc/alternatives" "$2$cuda/targets/x86_64-linux/lib"
+echo none >"$2$cuda/targets/x86_64-linux/lib/libcudart.so.12"
+ln -s targets/x86_64-linux/lib "$2$cuda/lib64"
+ln -s /etc/alternatives/cuda "$2/usr/local/cuda"
+ln -s "$cuda" "$2/etc/alternatives/cuda"
 "#;
 
 /// The program where llama.cpp's releases have it.
@@ -100,20 +107,38 @@ fn a_release_s_archive_streams_the_same_haiku_and_is_named_by_its_checksum() {
 
 #[test]
 fn a_program_is_taken_out_of_an_image_without_running_it() {
-    let machine = machine();
+    for kind in ContainerKind::BOTH {
+        let mut machine = machine();
+        let (_containers, registry) = runtime(&mut machine, kind);
+        let digest = registry.push("ggml-org/llama.cpp", "server-cuda-b10000", &image(&machine));
+        let settings = json!({"image": {
+            "image": format!("{}/ggml-org/llama.cpp", registry.address()),
+            "tag": "server-cuda-b10000",
+            "digest": digest,
+            "runtime": kind.name(),
+        }});
+        let handoff = assert_same_haiku(&machine, &pool("binary", settings));
+        let version = format!("b10000+{}", &digest[.."sha256:".len() + 12]);
+        assert_eq!(handoff["engine_version"], version, "{handoff}");
+        let archives = machine.home().join("store/archive");
+        let taken = machine.files_below(&archives);
+        let library = "/usr/local/cuda/lib64/libcudart.so.12";
+        assert!(
+            taken.iter().any(|file| file.ends_with(library)),
+            "{taken:?}"
+        );
+    }
+}
+
+/// A runtime of one's own, lent to the machine, and a registry that it trusts.
+fn runtime(machine: &mut Machine, kind: ContainerKind) -> (Containers, Registry) {
+    let containers = Containers::new(kind, machine.root());
     let registry = Registry::open();
-    let digest = registry.push("ggml-org/llama.cpp", "server", &image(&machine));
-    let settings = json!({"image": {
-        "image": format!("{}/ggml-org/llama.cpp", registry.address()), "digest": digest,
-    }});
-    let handoff = assert_same_haiku(&machine, &pool("binary", settings));
-    assert!(
-        handoff["engine_version"]
-            .as_str()
-            .unwrap()
-            .ends_with(&digest[..19]),
-        "{handoff}"
-    );
+    containers.trust(&registry);
+    for (name, value) in containers.environment() {
+        machine.lend(name, value);
+    }
+    (containers, registry)
 }
 
 #[test]
@@ -121,12 +146,7 @@ fn containers_stream_the_same_haiku_under_podman_and_docker() {
     let image = image(&machine());
     for kind in ContainerKind::BOTH {
         let mut machine = machine();
-        let containers = Containers::new(kind, machine.root());
-        let registry = Registry::open();
-        containers.trust(&registry);
-        for (name, value) in containers.environment() {
-            machine.lend(name, value);
-        }
+        let (_containers, registry) = runtime(&mut machine, kind);
         let digest = registry.push("ggml-org/llama.cpp", "server-b10000", &image);
         let settings = json!({
             "image": format!("{}/ggml-org/llama.cpp", registry.address()),
