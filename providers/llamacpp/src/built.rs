@@ -1,7 +1,7 @@
 //! What was really built or found, as the program itself tells it.
 
 use engine_provider_api::{ErrorCode, Output, PrepareRequest, ProviderError};
-use engine_provider_kit::{container, gpu, help::Help};
+use engine_provider_kit::{container, gpu, help::Help, observed};
 
 use crate::{CLONE, DEVICES, Decision, HELP, VERSION, backend::Backend, origin::Origin, package};
 
@@ -21,6 +21,11 @@ impl Built {
         decision: &Decision,
         request: &PrepareRequest,
     ) -> Result<Self, ProviderError> {
+        observed::started(
+            request.output(VERSION),
+            decision.origin.called(),
+            decision.facts,
+        )?;
         let help = request
             .output(HELP)
             .map(text)

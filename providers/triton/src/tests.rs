@@ -449,7 +449,7 @@ fn a_python_that_has_no_helper_or_library_is_named() {
     let error = try_prepare(package(), &with_python("3.11.2"), artifacts).unwrap_err();
     assert_eq!(
         error.message,
-        "Python models cannot be run: libpython3.11.so.1.0 is missing"
+        "the program that runs Python models does not start on this machine"
     );
     let command = error.hints[0].command.as_deref();
     assert_eq!(command, Some("sudo apt-get install libpython3.11"));

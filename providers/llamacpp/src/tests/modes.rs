@@ -128,6 +128,24 @@ fn a_release_is_downloaded_and_asked_what_it_is() {
 }
 
 #[test]
+fn a_release_that_lacks_a_library_here_is_refused_with_the_package_that_carries_it() {
+    let broken = Said {
+        version: "llama-server: error while loading shared libraries: libgomp.so.1: cannot open \
+                  shared object file: No such file or directory",
+        help: "",
+        ..NO_DEVICE
+    };
+    let fields = with(release(), json!({ "gpu": "forbid" }));
+    let request = request(pool(fields), &facts!("debian-cpu"), Some(&broken));
+    assert_snapshot!(show_error(&LlamaCpp.prepare(&request).unwrap_err()), @r"
+    PoolUnavailable: the downloaded llama-server does not start on this machine
+    cause: libgomp.so.1: cannot open shared object file: No such file or directory
+      fix: install libgomp.so.1
+             sudo apt-get install libgomp1
+    ");
+}
+
+#[test]
 fn a_cuda_build_is_taken_out_of_an_image_without_a_compiler() {
     let fields = binary(json!({
         "image": { "image": "ghcr.io/ggml-org/llama.cpp", "tag": "server-cuda-b11243", "digest": DIGEST },
