@@ -4,33 +4,37 @@ use std::path::Path;
 
 use super::{ContainerError, Run};
 
-/// Names that mean something to the runtime's program, which takes secrets from its own environment.
-const RUNTIMES_OWN: [&str; 8] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "TMPDIR",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "LC_ALL",
-    "LANG",
+/// Names that mean something to the runtime's program, which takes secrets from its own environment,
+/// to its helpers or to the shell and the loader that start them.
+const RUNTIMES_OWN: [&str; 11] = [
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "LANG", "ENV", "BASH_ENV", "TZ",
 ];
 
 /// Beginnings of such names.
-const RUNTIMES_OWN_BEGINNINGS: [&str; 12] = [
+const RUNTIMES_OWN_BEGINNINGS: [&str; 19] = [
     "DOCKER_",
     "BUILDKIT_",
+    "BUILDAH_",
     "CONTAINER",
+    "_CONTAINER",
     "PODMAN_",
     "STORAGE_",
     "REGISTRY_",
     "XDG_",
     "DBUS_",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "_CONTAINERS_",
+    "LC_",
+    "LD_",
+    "GLIBC_",
+    "GODEBUG",
+    "GOTRACEBACK",
+    "SSL_CERT_",
+    "LISTEN_",
+    "NOTIFY_",
+    "_LIBPOD",
 ];
+
+/// Ends of such names.
+const RUNTIMES_OWN_ENDS: [&str; 1] = ["_PROXY"];
 
 /// Refuses an image that is not named by digest.
 fn image(image: &str) -> Result<(), ContainerError> {
@@ -161,6 +165,7 @@ pub fn is_the_runtimes(name: &str) -> bool {
         || RUNTIMES_OWN_BEGINNINGS
             .iter()
             .any(|beginning| upper.starts_with(beginning))
+        || RUNTIMES_OWN_ENDS.iter().any(|end| upper.ends_with(end))
 }
 
 /// A path in the comma-separated values of `--mount` and the colon-separated ones of `--tmpfs`.

@@ -77,8 +77,10 @@ impl Fault for ContainerError {
                 ));
                 hints
             }
-            Self::NoGpus { fixes, .. } => fixes.clone(),
-            Self::NoSuchDevice { .. } => vec![generate_devices()],
+            Self::NoGpus { fixes, .. } => {
+                fixes.iter().cloned().chain([on_the_processor()]).collect()
+            }
+            Self::NoSuchDevice { .. } => vec![generate_devices(), on_the_processor()],
             Self::FloatingImage { .. } | Self::Unspeakable { .. } => Vec::new(),
         }
     }
@@ -102,6 +104,13 @@ impl Fault for ContainerError {
             Self::FloatingImage { .. } | Self::Unspeakable { .. } => Vec::new(),
         }
     }
+}
+
+fn on_the_processor() -> Hint {
+    hint(
+        "or let it run on the processor",
+        Some("{again} --gpu forbid"),
+    )
 }
 
 /// How descriptions of NVIDIA's devices are made, or made anew after a driver or MIG layout changed.

@@ -4,12 +4,12 @@
 //! under podman and 125 under docker. So what the runtime's program printed decides first, then what
 //! `inspect` says, then the code.
 
-use std::sync::LazyLock;
+mod lines;
 
 use engine_provider_api::ContainerRuntime;
-use regex::Regex;
 use serde_json::Value;
 
+use self::lines::{reason_of, runtimes_own, without_prefix};
 use super::Runtime;
 
 /// Commands to carry out, in order, once the program that ran a container is gone: ask how the
@@ -97,9 +97,12 @@ impl ExitReason {
                 "describe the devices anew: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
             ),
             Self::NoDaemon { .. } => Some("start it: `sudo systemctl start docker`"),
-            Self::NoControlGroup { .. } => Some(
-                "leave `cpus` and `numa_nodes` out of the pool, or let systemd delegate the controller to users",
+            Self::NoControlGroup { controller } if controller == "cpuset" => Some(
+                "leave `cpus` and `numa_nodes` out of the pool, or let systemd delegate `cpuset` to users",
             ),
+            Self::NoControlGroup { .. } => {
+                Some("let systemd delegate the controller to users, or run the host as root")
+            }
             Self::NoSuchProcessors { .. } => {
                 Some("correct `provisioning.container.cpus` or `numa_nodes` of the pool")
             }
@@ -140,71 +143,6 @@ impl std::fmt::Display for ExitReason {
     }
 }
 
-/// What a line of the runtime's program means; the first pattern that matches decides. Wordings of
-/// podman 4 and 5, docker 20 to 29 and runc.
-static LINES: LazyLock<Vec<(Regex, fn(&str, &str) -> ExitReason)>> = LazyLock::new(|| {
-    let patterns: [(&str, fn(&str, &str) -> ExitReason); 10] = [
-        (
-            r"unresolvable CDI devices?:? (?<it>[^,\s]+)|could not select device driver|unknown runtime.*nvidia|(?:stat|device) (?<dev>/dev/\S+): no such file",
-            |it, _| ExitReason::DeviceMissing {
-                device: it.to_owned(),
-            },
-        ),
-        (
-            r"image not known|No such image|unable to find image|image .* does not exist|locating image .* failed",
-            |_, _| ExitReason::ImageUnknown,
-        ),
-        (r"container name .* is already in use", |_, _| {
-            ExitReason::NameInUse
-        }),
-        (
-            r"address already in use|port is already allocated|Ports are not available",
-            |_, _| ExitReason::PortTaken,
-        ),
-        (
-            r"Cannot connect to the Docker daemon|error during connect",
-            |_, said| ExitReason::NoDaemon {
-                said: said.to_owned(),
-            },
-        ),
-        (
-            r"controller [`'](?<it>[a-z]+)'? is not available|(?:does not support|doesn't support) cgroup (?<dev>[a-z]+)",
-            |it, _| ExitReason::NoControlGroup {
-                controller: it.to_owned(),
-            },
-        ),
-        (
-            r"requested (?:CPUs|memory nodes) are not available",
-            |_, said| ExitReason::NoSuchProcessors {
-                said: said.to_owned(),
-            },
-        ),
-        (
-            r"bind source path does not exist|statfs .*: no such file or directory|error mounting .*: no such file",
-            |_, said| ExitReason::MountMissing {
-                said: said.to_owned(),
-            },
-        ),
-        (
-            r"catatonit.*failed to exec pid1: No such file|\[FATAL tini .*No such file|executable file .* not found|exec: .*: stat .*: no such file|executable file not found",
-            |_, _| ExitReason::NoSuchCommand,
-        ),
-        (
-            r"failed to exec pid1: (?<it>.*)|exec format error|exec: .*permission denied|OCI permission denied",
-            |_, said| ExitReason::CannotStart {
-                said: said.to_owned(),
-            },
-        ),
-    ];
-    patterns
-        .into_iter()
-        .map(|(pattern, reason)| {
-            let pattern = Regex::new(pattern).expect("the pattern is a constant");
-            (pattern, reason)
-        })
-        .collect()
-});
-
 /// Why a container ended. `code`: exit code of the runtime's program, `None` when a signal ended it;
 /// `state`: what the first command of [`farewell`] printed, or all of `inspect`; `log`: the last lines
 /// of the engine's log, among which the runtime's program wrote its own.
@@ -216,13 +154,13 @@ pub fn exit_reason(code: Option<i32>, state: Option<&str>, log: &str) -> Option<
     if is_out_of_memory(state.as_ref()) {
         return Some(ExitReason::OutOfMemory);
     }
-    let said = runtimes_own_lines(log);
+    // Only of a container that never ran the end is the runtime's: an engine prints and returns what
+    // it likes, the runtime's own codes included.
+    let ran = state.as_ref().is_some_and(has_run) || !matches!(code, Some(125..=127));
+    let said = runtimes_own(log, ran);
     if let Some(reason) = said.iter().rev().find_map(|line| reason_of(line)) {
         return Some(reason);
     }
-    // Only a container that never ran has a failure that is the runtime's: an engine may end with
-    // the same codes.
-    let ran = state.as_ref().is_some_and(has_run);
     let last = said.last().copied().unwrap_or("it gave no reason");
     let said = without_prefix(last).to_owned();
     match code? {
@@ -255,189 +193,5 @@ fn has_run(state: &Value) -> bool {
     started.is_some_and(|time| !time.is_empty() && !time.starts_with("0001-"))
 }
 
-/// Lines that begin as those of podman, docker and their inits do, an engine's own left out.
-fn runtimes_own_lines(log: &str) -> Vec<&str> {
-    const BEGINNINGS: [&str; 8] = [
-        "Error:",
-        "docker:",
-        "podman:",
-        "Unable to find image",
-        "ERROR (catatonit",
-        "[FATAL tini",
-        "Cannot connect to the Docker",
-        "error during connect",
-    ];
-    log.lines()
-        .map(str::trim)
-        .filter(|line| BEGINNINGS.iter().any(|start| line.starts_with(start)))
-        .collect()
-}
-
-fn reason_of(line: &str) -> Option<ExitReason> {
-    LINES.iter().find_map(|(pattern, reason)| {
-        let found = pattern.captures(line)?;
-        let named = found.name("it").or_else(|| found.name("dev"));
-        let it = named.map_or("nvidia.com/gpu", |it| it.as_str());
-        Some(reason(
-            it.trim_end_matches(['.', ':']),
-            without_prefix(line),
-        ))
-    })
-}
-
-fn without_prefix(line: &str) -> &str {
-    let line = line.strip_prefix("Error: ").unwrap_or(line);
-    line.strip_prefix("docker: ")
-        .map_or(line, |line| {
-            line.strip_prefix("Error response from daemon: ")
-                .unwrap_or(line)
-        })
-        .trim_end_matches('.')
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn runtime(name: &str) -> ContainerRuntime {
-        ContainerRuntime {
-            name: name.to_owned(),
-            path: format!("/usr/bin/{name}"),
-            ..ContainerRuntime::default()
-        }
-    }
-
-    const NEVER_RAN: &str =
-        r#"{"Status":"created","OOMKilled":false,"ExitCode":0,"StartedAt":"0001-01-01T00:00:00Z"}"#;
-    const RAN: &str = r#"{"Status":"exited","OOMKilled":false,"ExitCode":127,"StartedAt":"2026-11-21T03:34:43.85393434Z"}"#;
-
-    #[test]
-    fn a_container_is_asked_and_then_removed_at_once_with_its_volumes() {
-        let words = |name| -> Vec<String> {
-            let commands = farewell(&runtime(name), "engine-host-x");
-            commands.iter().map(|words| words.join(" ")).collect()
-        };
-        assert_eq!(
-            words("podman"),
-            [
-                "/usr/bin/podman container inspect --format {{json .State}} engine-host-x",
-                "/usr/bin/podman rm --force --time 0 --volumes engine-host-x",
-            ]
-        );
-        assert_eq!(
-            words("docker")[1],
-            "/usr/bin/docker rm --force --volumes engine-host-x"
-        );
-    }
-
-    #[test]
-    fn what_the_runtimes_print_becomes_one_sentence() {
-        // Lines that podman 4.3, docker 28 with engine 20.10, runc and catatonit really printed.
-        let told = |code, line: &str| {
-            exit_reason(Some(code), Some(NEVER_RAN), line).map(|reason| reason.to_string())
-        };
-        let cases = [
-            (
-                125,
-                "Error: localhost/rt@sha256:00: image not known",
-                "the runtime does not have the image",
-            ),
-            (
-                125,
-                "docker: Error response from daemon: No such image: localhost/rt@sha256:00",
-                "the runtime does not have the image",
-            ),
-            (
-                125,
-                "Error: creating container storage: the container name \"rt-a\" is already in use by 2772a3. You have to remove that container",
-                "another container has its name",
-            ),
-            (
-                125,
-                "docker: Error response from daemon: Conflict. The container name \"/rt-a\" is already in use by container \"2772\".",
-                "another container has its name",
-            ),
-            (
-                126,
-                "Error: cannot listen on the TCP port: listen tcp4 127.0.0.1:18080: bind: address already in use",
-                "its port is taken by somebody else",
-            ),
-            (
-                125,
-                "docker: Error response from daemon: driver failed programming external connectivity on endpoint rt-a: Bind for 127.0.0.1:18080 failed: port is already allocated.",
-                "its port is taken by somebody else",
-            ),
-            (
-                126,
-                "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0",
-                "no container device is called `nvidia.com/gpu=0`",
-            ),
-            (
-                125,
-                "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].",
-                "no container device is called `nvidia.com/gpu`",
-            ),
-            (
-                1,
-                "ERROR (catatonit:6): failed to exec pid1: No such file or directory",
-                "the image does not have the program",
-            ),
-            (
-                127,
-                "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: \"nosuch\": executable file not found in $PATH: unknown.",
-                "the image does not have the program",
-            ),
-            (
-                125,
-                "Error: requested CPUs are not available - requested 9, available: 0-1",
-                "this machine does not have those processors: requested CPUs are not available - requested 9, available: 0-1",
-            ),
-            (
-                125,
-                "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
-                "the container daemon does not answer: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
-            ),
-            (
-                125,
-                "docker: Error response from daemon: invalid mount config for type \"bind\": bind source path does not exist: /nope.",
-                "something that should be mounted is not there: invalid mount config for type \"bind\": bind source path does not exist: /nope",
-            ),
-            (
-                125,
-                "Error: something new",
-                "the container runtime failed: something new",
-            ),
-            (
-                126,
-                "Error: something else",
-                "the program in the image cannot be started: something else",
-            ),
-        ];
-        for (code, line, sentence) in cases {
-            assert_eq!(told(code, line).as_deref(), Some(sentence), "{line}");
-        }
-    }
-
-    #[test]
-    fn what_an_engine_did_is_not_blamed_on_its_runtime() {
-        let log = "INFO serving\nOSError: [Errno 98] address already in use\nTraceback";
-        assert_eq!(exit_reason(Some(1), Some(RAN), log), None);
-        assert_eq!(exit_reason(Some(127), Some(RAN), ""), None);
-        assert_eq!(exit_reason(None, None, ""), None);
-        assert_eq!(exit_reason(Some(0), Some(RAN), ""), None);
-    }
-
-    #[test]
-    fn memory_is_the_kernels_word_in_every_form_of_inspect() {
-        let state = r#"{"OOMKilled":true,"ExitCode":137,"StartedAt":"2026-01-01T00:00:00Z"}"#;
-        for text in [
-            state.to_owned(),
-            format!("[{{\"Id\":\"x\",\"State\":{state}}}]"),
-            format!("{{\"State\":{state}}}\n"),
-        ] {
-            let reason = exit_reason(Some(137), Some(&text), "");
-            assert_eq!(reason, Some(ExitReason::OutOfMemory), "{text}");
-        }
-        assert_eq!(exit_reason(Some(137), Some("no json"), ""), None);
-    }
-}
+mod tests;

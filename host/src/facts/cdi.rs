@@ -188,4 +188,13 @@ mod tests {
         machine.write("/var/run/cdi/c.json", spec);
         assert_eq!(look(&machine).0, ["nvidia.com/gpu=0"]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_a_name_that_is_none(text in "(kind: [a-z./ -]{0,12}\n)?(devices: \\[?.{0,30}\\]?)?.{0,20}", json: bool) {
+            for name in names(&text, json).unwrap_or_default() {
+                proptest::prop_assert!(!name.contains(char::is_whitespace) && name.contains('='), "{name}");
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@
 mod credentials;
 mod external;
 mod failing;
+mod flags;
 mod gpus;
 mod harness;
 mod killed;

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod commands;
+mod containers;
 mod documents;
 mod engines;
 mod more_commands;

@@ -247,6 +247,12 @@ fn a_machine_without_a_runtime_or_devices_is_told_what_to_type() {
                     "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
                 ),
             },
+            Hint {
+                text: "or let it run on the processor",
+                command: Some(
+                    "{again} --gpu forbid",
+                ),
+            },
         ],
     )
     "#);

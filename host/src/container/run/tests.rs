@@ -362,3 +362,28 @@ fn selinux_is_stepped_aside_only_where_it_enforces() {
     runtime.selinux = true;
     assert!(asks(&runtime));
 }
+
+proptest::proptest! {
+    #[test]
+    fn what_is_not_refused_arrives_as_it_is(
+        name in "\\PC{0,8}",
+        value in "\\PC{0,12}|-{1,2}[a-z]{1,9}(=\\PC{0,4})?",
+        argument in ".{0,12}|--privileged",
+    ) {
+        let (facts, runtime) = every_runtime().swap_remove(0);
+        let run = Run {
+            env: [(name.clone(), value.clone())].into(),
+            args: vec![argument.clone()],
+            entrypoint: Vec::new(),
+            ..wants_all(&facts, 0)
+        };
+        if let Ok(words) = run_arguments(&runtime, &facts, &run) {
+            let image = words.iter().position(|word| *word == run.image).unwrap();
+            proptest::prop_assert_eq!(&words[image + 1..], std::slice::from_ref(&argument));
+            let given = format!("{name}={value}");
+            let at = words[..image].iter().position(|word| *word == given).unwrap();
+            proptest::prop_assert_eq!(&words[at - 1], "--env");
+            proptest::prop_assert!(!words.concat().contains(char::is_control));
+        }
+    }
+}

@@ -33,11 +33,14 @@ pub(super) async fn look(looking: &Looking<'_>) -> ContainerRuntime {
     let Some(program) = looking.roots.program(NAME) else {
         return not_found(NAME);
     };
-    let (socket, daemon) = match reach(looking.roots).await {
-        Ok(reached) => reached,
+    let daemon = match reach(looking.roots).await {
+        Ok(daemon) => daemon,
         Err(reason) => return unusable(looking, &program, reason).await,
     };
-    let mark = mark(looking.roots, &program, &files(looking.roots, &socket));
+    let pid = daemon.pid(looking.roots);
+    let files = files(looking.roots, &daemon.socket);
+    let who = pid.as_deref().unwrap_or_default();
+    let mark = mark(looking.roots, &program, &files, who);
     let mut runtime = match looking.remembered.recall(NAME, &mark) {
         Some(remembered) => remembered,
         None => match ask(looking, &program).await {
@@ -51,8 +54,7 @@ pub(super) async fn look(looking: &Looking<'_>) -> ContainerRuntime {
         },
     };
     // The limits are those of the daemon, from whom containers descend.
-    runtime.memlock_limit_bytes =
-        daemon.and_then(|pid| memlock_limit(looking.roots, &pid.to_string()));
+    runtime.memlock_limit_bytes = pid.and_then(|pid| memlock_limit(looking.roots, &pid));
     runtime
 }
 
@@ -66,8 +68,29 @@ async fn unusable(looking: &Looking<'_>, program: &Path, reason: String) -> Cont
     }
 }
 
-/// The daemon's socket and process, once something answers there; else why not, in one line.
-async fn reach(roots: &Roots) -> Result<(PathBuf, Option<i32>), String> {
+/// A daemon that accepts connections.
+struct Daemon {
+    socket: PathBuf,
+    /// Who listens on the socket: the daemon, or an init system that starts it.
+    listener: Option<i32>,
+}
+
+impl Daemon {
+    /// The daemon's process; `None` where it cannot be told.
+    fn pid(&self, roots: &Roots) -> Option<String> {
+        let itself = self
+            .listener
+            .filter(|pid| *pid > 1)
+            .map(|pid| pid.to_string());
+        let seen = itself.filter(|pid| roots.exists(format!("/proc/{pid}/limits")));
+        let written = || roots.word("/var/run/docker.pid");
+        seen.or_else(written)
+            .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+}
+
+/// The daemon, once something answers on its socket; else why not, in one line.
+async fn reach(roots: &Roots) -> Result<Daemon, String> {
     let host = host(roots);
     let Some(path) = host.strip_prefix("unix://") else {
         return Err(format!(
@@ -76,10 +99,10 @@ async fn reach(roots: &Roots) -> Result<(PathBuf, Option<i32>), String> {
     };
     let connecting = UnixStream::connect(roots.real(path));
     match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
-        Ok(Ok(stream)) => {
-            let peer = stream.peer_cred().ok();
-            Ok((PathBuf::from(path), peer.and_then(|peer| peer.pid())))
-        }
+        Ok(Ok(connected)) => Ok(Daemon {
+            socket: PathBuf::from(path),
+            listener: connected.peer_cred().ok().and_then(|it| it.pid()),
+        }),
         Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => Err(format!(
             "permission denied while trying to connect to the Docker daemon at {host}"
         )),

@@ -48,8 +48,12 @@ impl Collector<'_> {
             remembered: Remembered::read(memory),
             versions,
         };
-        let (podman, docker) =
-            futures_util::future::join(podman::look(&looking), docker::look(&looking)).await;
+        let looks = futures_util::future::join(podman::look(&looking), docker::look(&looking));
+        let (mut podman, mut docker) = looks.await;
+        // What is confined only on paper needs nothing; the switch can be thrown at any time.
+        let enforces = self.roots.word("/sys/fs/selinux/enforce").as_deref() == Some("1");
+        podman.selinux &= enforces;
+        docker.selinux &= enforces;
         looking.remembered.save();
         let directories = looking.settings.cdi_directories();
         let (cdi_devices, evidence) = cdi::devices(&self.roots, directories);

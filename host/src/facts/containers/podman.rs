@@ -37,7 +37,7 @@ pub(super) async fn look(looking: &Looking<'_>) -> ContainerRuntime {
     let Some(program) = looking.roots.program(NAME) else {
         return not_found(NAME);
     };
-    let mark = mark(looking.roots, &program, &files(looking));
+    let mark = mark(looking.roots, &program, &files(looking), "");
     let mut runtime = match looking.remembered.recall(NAME, &mark) {
         Some(remembered) => remembered,
         None => {
@@ -71,7 +71,6 @@ fn files(looking: &Looking<'_>) -> Vec<PathBuf> {
     );
     files.extend(user_directory(looking.roots).map(|it| it.join("storage.conf")));
     files.extend(environment.path("CONTAINERS_STORAGE_CONF"));
-    files.push(PathBuf::from("/sys/fs/selinux/enforce"));
     files
 }
 

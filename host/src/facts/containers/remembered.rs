@@ -82,10 +82,10 @@ impl Remembered {
 }
 
 /// A mark of all that a runtime's answer depends on: its program, files (there or not), the boot, who
-/// asks, and every variable that it reads.
-pub(super) fn mark(roots: &Roots, program: &Path, files: &[PathBuf]) -> String {
+/// asks, the process id of its daemon, and every variable that it reads.
+pub(super) fn mark(roots: &Roots, program: &Path, files: &[PathBuf], daemon: &str) -> String {
     let mut text = format!(
-        "{} {}\n",
+        "{} {} {daemon}\n",
         roots
             .word("/proc/sys/kernel/random/boot_id")
             .unwrap_or_default(),

@@ -231,3 +231,14 @@ async fn containers_conf_says_limits_and_where_the_init_program_is() {
         [""; 0]
     );
 }
+
+#[tokio::test]
+async fn selinux_counts_only_while_it_enforces() {
+    let machine = machine();
+    let confined = PODMAN.replace("\"selinuxEnabled\":false", "\"selinuxEnabled\":true");
+    let script = script(&machine).answers("/usr/bin/podman info --format json", 0, &confined);
+    machine.write("/sys/fs/selinux/enforce", "1");
+    assert!(look(&machine, &script).await.runtimes[0].selinux);
+    machine.write("/sys/fs/selinux/enforce", "0");
+    assert!(!look(&machine, &script).await.runtimes[0].selinux);
+}
