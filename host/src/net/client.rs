@@ -6,8 +6,8 @@ use std::{
 };
 
 use reqwest::{
-    Client, NoProxy, Proxy, Response,
-    header::{AUTHORIZATION, HeaderMap, LOCATION, RETRY_AFTER},
+    Client, NoProxy, Proxy, RequestBuilder, Response,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER},
     redirect,
 };
 use url::Url;
@@ -124,16 +124,38 @@ impl Net {
         })
     }
 
+    /// Sends a form. Its redirects are not followed.
+    pub(super) async fn post(
+        &self,
+        url: &Url,
+        named_by: Option<&str>,
+        form: &[(&str, &str)],
+        trust: Trust,
+    ) -> Result<Response, NetError> {
+        check_scheme(url, trust)?;
+        self.check(url, named_by)?;
+        let text = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(form)
+            .finish();
+        let request = self.client()?.post(url.clone());
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        answer_of(url, request.body(text)).await
+    }
+
     async fn send(&self, url: &Url, headers: &HeaderMap) -> Result<Response, NetError> {
         let request = self.client()?.get(url.clone()).headers(headers.clone());
-        match tokio::time::timeout(STALL_TIMEOUT, request.send()).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(connection(url, error)),
-            Err(_) => Err(NetError::Stalled {
-                url: shown(url),
-                limit: STALL_TIMEOUT,
-            }),
-        }
+        answer_of(url, request).await
+    }
+}
+
+async fn answer_of(url: &Url, request: RequestBuilder) -> Result<Response, NetError> {
+    match tokio::time::timeout(STALL_TIMEOUT, request.send()).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) => Err(connection(url, error)),
+        Err(_) => Err(NetError::Stalled {
+            url: shown(url),
+            limit: STALL_TIMEOUT,
+        }),
     }
 }
 

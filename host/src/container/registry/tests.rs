@@ -223,6 +223,8 @@ fn token_server(image: Vec<u8>, configuration: Vec<u8>) -> Arc<Server> {
                 Some("Basic YWRhOnB3MTIz") => Reply::ok(r#"{"access_token": "for-ada"}"#),
                 Some(_) => Reply::status(401),
             },
+            // A form, whose text this server does not read.
+            ("/token", None) => Reply::ok(r#"{"access_token": "for-ada"}"#),
             (path, Some("Bearer for-ada")) if path.contains("/manifests/") => {
                 Reply::ok(image.clone())
             }
@@ -266,6 +268,30 @@ async fn a_token_is_fetched_with_our_credentials_and_sent_to_the_registry() {
         "/token?service=small&scope=repository%3Aa%2Fb%3Apull"
     );
     assert_eq!(machine.secrets.mask("for-ada"), "***");
+}
+
+#[tokio::test]
+async fn an_identity_token_is_exchanged_by_a_form() {
+    let text = configuration(here()).to_string().into_bytes();
+    let manifest = json!({"schemaVersion": 2, "config": {"digest": Digest::of(&text).to_string()}});
+    let server = token_server(manifest.to_string().into_bytes(), text);
+    let authority = server.url("").authority().to_owned();
+    let home = tempfile::tempdir().unwrap();
+    let machine = Machine::at(home.path());
+    let auths = json!({"auths": {authority.as_str(): {"identitytoken": "long-lived"}}});
+    fs::create_dir_all(home.path().join(".docker")).unwrap();
+    fs::write(home.path().join(".docker/config.json"), auths.to_string()).unwrap();
+    machine
+        .describe(&format!("{authority}/a/b:1"))
+        .await
+        .unwrap();
+    let asked = server.requests();
+    let form = asked.iter().find(|one| one.path == "/token").unwrap();
+    assert_eq!(
+        form.headers["content-type"],
+        "application/x-www-form-urlencoded"
+    );
+    assert_eq!(machine.secrets.mask("long-lived"), "***");
 }
 
 #[tokio::test]
