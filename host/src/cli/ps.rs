@@ -40,6 +40,10 @@ fn document(engine: &Instance) -> serde_json::Value {
         "detached": engine.kept,
         "pid": engine.process.pid,
         "url": engine.url,
+        "endpoints": engine.endpoints,
+        "container": engine.container.as_ref().map(|container| {
+            json!({"runtime": container.runtime, "name": container.name})
+        }),
         "started_at": engine.started_at,
         "handoff": engine.handoff,
         "log": engine.log,

@@ -88,7 +88,10 @@ impl Start<'_> {
             Err(error) => {
                 // What cannot be killed is not news any more: the first failure is told.
                 let _ = stop::kill(&mut Grip::Own(&engine.running), &engine.instance).await;
-                leftover::settle(self.request.home, &engine.instance).await?;
+                if let Err(left) = leftover::settle(self.request.home, &engine.instance).await {
+                    let (who, target) = (Actor::EngineProvisioner, &self.request.pool.id);
+                    self.request.narrator.fail(who, "stop", target, &left);
+                }
                 Err(error)
             }
         }

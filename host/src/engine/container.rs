@@ -17,6 +17,7 @@ use super::{
     EngineError, Evidence, Fingerprint, InstanceContainer,
     kind::Contained,
     launch::{self, Places, Rendered, SeenFrom},
+    logs,
 };
 use crate::{
     config::paths::Home,
@@ -247,15 +248,10 @@ pub(super) fn farewell(
         ask: ask.map(str::to_owned).into(),
         mark: label.mark(),
         nothing: "no such container".to_owned(),
-        answer: answer_path(log),
+        answer: logs::answer(log),
         remove: remove.into_iter().skip(1).collect(),
         limit_ms: FAREWELL_LIMIT_MS,
     }
-}
-
-/// What the runtime said about an ended container: beside its log.
-pub(super) fn answer_path(log: &Path) -> PathBuf {
-    log.with_extension("container.json")
 }
 
 /// The error that an ended container is, where it is not the engine that failed: something that the

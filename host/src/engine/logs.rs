@@ -43,8 +43,14 @@ pub(super) fn make_latest(log: &Path) {
         let surplus = logs.len().saturating_sub(KEPT);
         for path in &logs[..surplus] {
             let _ = fs::remove_file(path);
+            let _ = fs::remove_file(answer(path));
         }
     }
+}
+
+/// What a container's runtime said about its end: beside the log.
+pub(super) fn answer(log: &Path) -> PathBuf {
+    log.with_extension("container.json")
 }
 
 /// The newest log of a pool's replica, if there is one.

@@ -78,8 +78,11 @@ impl RunningEngine {
                 return self.crashed(error.into());
             }
         };
-        // Its minder has done so already, unless the handoff was written in that very moment.
-        self.instance.forget(&self.home);
+        // Its minder has done so already, unless the handoff was written in that very moment or a
+        // container could not be removed.
+        if let Err(left) = leftover::settle(&self.home, &self.instance).await {
+            return self.crashed(left);
+        }
         if ended.asked_elsewhere {
             self.narrator.say(
                 Actor::EngineProvisioner,
@@ -99,7 +102,8 @@ impl RunningEngine {
     pub async fn stop(&self, hurry: &CancellationToken) -> Result<(), EngineError> {
         let mut grip = Grip::Own(&self.running);
         let (home, instance) = (&self.home, &self.instance);
-        bring_down(&mut grip, home, instance, &self.narrator, hurry).await
+        bring_down(&mut grip, home, instance, &self.narrator, hurry).await?;
+        leftover::settle(home, instance).await
     }
 
     /// Lets it outlive this host, until somebody stops it (`--detach`). What is returned describes

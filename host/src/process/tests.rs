@@ -114,6 +114,70 @@ async fn no_signal_is_ignored_or_blocked_in_what_is_started() {
 }
 
 #[tokio::test]
+async fn set_uid_helpers_work_only_where_they_are_asked_for() {
+    let (_keep, path) = place();
+    let keeper = keeper_at(&path);
+    for (privileges, told) in [(Privileges::Fixed, "1"), (Privileges::Usual, "0")] {
+        let spec = Spec {
+            privileges,
+            ..shell(&path, "grep NoNewPrivs /proc/self/status")
+        };
+        keeper.run(spec, &CancellationToken::new()).await.unwrap();
+        let log = fs::read_to_string(path.join("log")).unwrap();
+        assert_eq!(log, format!("NoNewPrivs:\t{told}\n"));
+    }
+}
+
+#[tokio::test]
+async fn what_an_engine_leaves_elsewhere_is_removed_by_whoever_is_left() {
+    for kill_the_minder in [false, true] {
+        let (_keep, path) = place();
+        let keeper = keeper_at(&path);
+        let shell_words = |script: String| vec!["-c".to_owned(), script];
+        let elsewhere = path.join("elsewhere");
+        let farewell = Farewell {
+            program: "/bin/sh".into(),
+            env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+            ask: shell_words(format!("cat {}", elsewhere.display())),
+            mark: "ours".to_owned(),
+            nothing: "no such file".to_owned(),
+            answer: path.join("answer"),
+            remove: shell_words(format!("rm {}", elsewhere.display())),
+            limit_ms: 5_000,
+        };
+        let record = path.join("record");
+        fs::write(&record, "{}").unwrap();
+        let spec = Spec {
+            child: Child::Engine {
+                grace_ms: 200,
+                withdraw: Vec::new(),
+                farewell: Some(farewell),
+                remove: vec![Removal {
+                    path: record.clone(),
+                    says: BTreeMap::new(),
+                }],
+            },
+            ..shell(
+                &path,
+                "echo ours > elsewhere; echo $$ > pid; exec sleep 1000",
+            )
+        };
+        let running = keeper.spawn(spec).await.unwrap();
+        pid_in(&path.join("pid")).await;
+        if kill_the_minder {
+            let minder = running.process().parent().unwrap();
+            minder.signal(rustix::process::Signal::KILL).unwrap();
+        } else {
+            running.kill_tree();
+        }
+        running.wait().await.unwrap();
+        assert!(!elsewhere.exists(), "killed: {kill_the_minder}");
+        assert!(!record.exists(), "killed: {kill_the_minder}");
+        assert_eq!(fs::read_to_string(path.join("answer")).unwrap(), "ours\n");
+    }
+}
+
+#[tokio::test]
 async fn output_can_be_kept_apart() {
     let (_keep, path) = place();
     let log = |name: &str| LogFile {

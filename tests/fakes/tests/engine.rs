@@ -1017,3 +1017,47 @@ async fn a_log_is_followed_until_its_engine_is_gone() {
     assert!(text.starts_with("flood 49:"), "{text}");
     assert!(matches!(engine.wait_exit().await, EngineEnd::Crashed(_)));
 }
+
+#[tokio::test]
+async fn every_port_is_reserved_filled_in_and_handed_off() {
+    let room = Room::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let usual = taken.local_addr().unwrap().port();
+    let record = room.root.join("record");
+    let mut job = room.job(&["--record", record.to_str().unwrap()]);
+    job.env = BTreeMap::from([("GRPC".to_owned(), "{port.grpc}".to_owned())]);
+    job.files = vec![("ports".to_owned(), "{address.port} {port.grpc}".to_owned())];
+    job.more_ports = vec![("grpc".to_owned(), usual)];
+    let engine = room.start(&job).await;
+    let handoff: Handoff = serde_json::from_slice(&fs::read(room.handoff()).unwrap()).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    let port = record["env"]["GRPC"].as_str().unwrap();
+    assert_ne!(port, usual.to_string(), "that one is taken");
+    assert_eq!(
+        handoff.endpoints["grpc"],
+        format!("http://127.0.0.1:{port}")
+    );
+    // The same command, whatever ports it would get now.
+    match room.try_start(&job).await.unwrap() {
+        Outcome::AlreadyRunning(_) => {}
+        other => panic!("{other:?}"),
+    }
+    engine.stop(&CancellationToken::new()).await.unwrap();
+    room.assert_empty().await;
+}
+
+#[tokio::test]
+async fn where_the_driver_must_know_of_the_engine_its_silence_is_no_proof() {
+    let room = Room::new();
+    let mut job = room.job(&["--print-line", "running on cuda"]);
+    job.gpu_percent = Some(90);
+    let mut parts = job.parts();
+    parts.prepared.gpu_evidence = Some(engine_provider_api::GpuEvidence {
+        proofs: vec!["running on cuda".to_owned()],
+        driver_memory: true,
+        ..engine_provider_api::GpuEvidence::default()
+    });
+    let error = room.start_parts(&job, &parts).await.unwrap_err();
+    assert!(matches!(error, EngineError::NotOnGpu { .. }), "{error:?}");
+    room.assert_empty().await;
+}
