@@ -11,8 +11,8 @@ use super::{
     },
 };
 use crate::{
-    container::{Endpoint, credentials::Found},
-    net::{Answer, Ask, Digest, NetError, Trust, is_loopback},
+    container::{Endpoint, credentials::Found, registries_conf::authorities},
+    net::{Answer, Ask, Digest, Net, NetError, Trust, Verification, is_loopback},
 };
 
 /// What a registry says is the digest of a manifest.
@@ -28,6 +28,8 @@ pub(super) enum Wanted<'a> {
 /// A conversation with one registry about one repository.
 pub(super) struct Session<'a> {
     pub(super) inquirer: &'a Inquirer<'a>,
+    /// Reaches this registry, verified as it is to be.
+    pub(super) net: Net,
     pub(super) endpoint: &'a Endpoint,
     /// The registry that vouches for this one, which may be a mirror.
     pub(super) vouched: Option<String>,
@@ -61,8 +63,18 @@ impl<'a> Session<'a> {
         } else {
             vec![secure]
         };
+        let identity = Verification {
+            authorities: authorities(inquirer.environment, endpoint.reference.registry()),
+            off: endpoint.insecure,
+        };
+        let net = if identity.off || !identity.authorities.is_empty() {
+            inquirer.net.verifying(identity)
+        } else {
+            inquirer.net.clone()
+        };
         Ok(Self {
             inquirer,
+            net,
             endpoint,
             vouched,
             found,
@@ -199,7 +211,7 @@ impl<'a> Session<'a> {
                 },
                 limit_bytes,
             };
-            let answer = self.inquirer.net.ask(&ask, self.inquirer.cancel).await;
+            let answer = self.net.ask(&ask, self.inquirer.cancel).await;
             let others = self.bases.len() > 1;
             match answer {
                 // Who is spoken to in the wrong protocol breaks off, or says 400 (Go's server).

@@ -327,6 +327,35 @@ async fn credentials_do_not_follow_a_redirect_to_another_server() {
 }
 
 #[tokio::test]
+async fn a_registry_proves_who_it_is_unless_the_operator_says_otherwise() {
+    let (registry, certificate) = Registry::encrypted();
+    registry.push("a/b", "1", configuration(here())).await;
+    let name = registry.name("a/b:1");
+    let home = tempfile::tempdir().unwrap();
+    let machine = Machine::at(home.path());
+    let error = machine.describe(&name).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Network);
+    let told = crate::narrate::chain(&error).to_lowercase();
+    assert!(told.contains("certificate"), "{told}");
+
+    let rules = format!(
+        "[[registry]]\nlocation = '{}'\ninsecure = true\n",
+        registry.address()
+    );
+    fs::write(home.path().join("registries.conf"), rules).unwrap();
+    assert!(!machine.describe(&name).await.unwrap().plain_http);
+
+    fs::write(home.path().join("registries.conf"), "").unwrap();
+    let trusted = home
+        .path()
+        .join(".config/containers/certs.d")
+        .join(registry.address());
+    fs::create_dir_all(&trusted).unwrap();
+    fs::copy(certificate, trusted.join("ca.crt")).unwrap();
+    assert!(!machine.describe(&name).await.unwrap().plain_http);
+}
+
+#[tokio::test]
 async fn policy_is_asked_about_every_host() {
     let refuse = |_: &str, _: Option<&str>| -> Result<(), crate::policy::Refusal> {
         let policy = crate::policy::Policy {

@@ -103,7 +103,7 @@ impl Session<'_> {
         let login = self.login().map(|value| (AUTHORIZATION, value));
         let headers = login.into_iter().collect();
         let ask = self.ask(&url, &headers);
-        self.inquirer.net.ask(&ask, self.inquirer.cancel).await
+        self.net.ask(&ask, self.inquirer.cancel).await
     }
 
     /// With an identity token (the service's OAuth 2 form).
@@ -124,7 +124,7 @@ impl Session<'_> {
         let headers = HeaderMap::new();
         let ask = self.ask(url, &headers);
         let cancel = self.inquirer.cancel;
-        self.inquirer.net.submit(&ask, &form, cancel).await
+        self.net.submit(&ask, &form, cancel).await
     }
 
     fn ask<'b>(&'b self, url: &'b Url, headers: &'b HeaderMap) -> Ask<'b> {
