@@ -20,6 +20,15 @@ pub enum Runtime {
 }
 
 impl Runtime {
+    /// The name of its program.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+        }
+    }
+
     /// The one that facts speak of.
     #[must_use]
     pub fn of(facts: &ContainerRuntime) -> Self {

@@ -34,13 +34,15 @@ pub(super) async fn image(
     }
     wanted.resolved_to(context, &digest);
     let tagged = wanted.reference.to_string();
+    let tag = wanted.reference.tag().unwrap_or_default();
     let human = format!("{tagged} is {digest}");
     context
         .narrator
         .say(Actor::EngineProvisioner, "resolve", &tagged, human);
     plan.warnings.push(format!(
-        "{tagged} may be another image tomorrow; to keep this one, write `digest: {digest}` beside it \
-         in the pool file"
+        "tag `{tag}` of {} may name another image tomorrow; to keep this one, write \
+         `digest: {digest}` in the pool's container settings",
+        wanted.reference.repository()
     ));
     Ok(Some(digest))
 }

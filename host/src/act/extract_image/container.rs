@@ -156,22 +156,31 @@ impl<'a> Created<'a> {
         }
     }
 
-    /// What the runtime answers; `None` where it fails. Not ended by cancellation: it cleans up.
     async fn ask(&self, args: &[&str]) -> Option<String> {
-        let question = Question {
-            program: self.runtime.path.clone().into(),
-            args: args.iter().map(|&argument| argument.to_owned()).collect(),
-            env: self.environment(),
-            identity: None,
-            limit: LIMIT,
-        };
-        let answer = process::ask(&question).await.ok()?;
-        answer.exited.success().then_some(answer.stdout)
+        ask(self.context, self.runtime, args).await
     }
 
     fn environment(&self) -> BTreeMap<String, String> {
         container::environment(&self.context.environment)
     }
+}
+
+/// Removes an image, unless a container is made of it. What is left does no harm.
+pub(super) async fn remove_image(context: &Context, runtime: &ContainerRuntime, image: &str) {
+    ask(context, runtime, &["image", "rm", image]).await;
+}
+
+/// What the runtime answers; `None` where it fails. Not ended by cancellation: it cleans up.
+async fn ask(context: &Context, runtime: &ContainerRuntime, args: &[&str]) -> Option<String> {
+    let question = Question {
+        program: runtime.path.clone().into(),
+        args: args.iter().map(|&argument| argument.to_owned()).collect(),
+        env: container::environment(&context.environment),
+        identity: None,
+        limit: LIMIT,
+    };
+    let answer = process::ask(&question).await.ok()?;
+    answer.exited.success().then_some(answer.stdout)
 }
 
 fn home(context: &Context) -> String {

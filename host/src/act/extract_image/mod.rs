@@ -3,7 +3,7 @@
 //! The image is pulled as every other is, by digest and verified. Then a container is created of it,
 //! never started, and files are copied out of that as a tar stream, which goes through the same hard
 //! unpacker as every archive. The container is removed whatever happens; one that a killed run left is
-//! removed by the next run.
+//! removed by the next run. So is the image, where it was pulled for this alone.
 //!
 //! | ingredient of the key | why |
 //! |---|---|
@@ -29,7 +29,10 @@ use super::{
     ACTOR, ActError, Context, Expected, ImageError, Outlook, WantedImage, begin, blocking, publish,
     pull_image, unpack,
 };
-use crate::store::{self, Begin, Entry, Ingredients, Kind, StoreError, Work};
+use crate::{
+    container::Images,
+    store::{self, Begin, Entry, Ingredients, Kind, StoreError, Work},
+};
 
 /// With less space than this a disk counts as full.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
@@ -181,6 +184,7 @@ pub(super) async fn run(
         .policy
         .allow_binary_download(&request.wanted.reference.to_string())
         .map_err(|refusal| ActError::refused(step, refusal))?;
+    let was_here = request.wanted.record(context, step)?.is_some();
     let purpose = pull_image::Purpose::Extract;
     let record = pull_image::obtain(
         context,
@@ -196,7 +200,16 @@ pub(super) async fn run(
         record.image.reference
     );
     context.narrator.say(ACTOR, "extract", &step.id, human);
-    copy_out(context, step, &request, &record.image.reference, &work).await?;
+    let image = record.image.reference.as_str();
+    let copied = copy_out(context, step, &request, image, &work).await;
+    if !was_here {
+        // Before it is removed: nobody shall rely on it any more.
+        Images::of(&context.store)
+            .forget(image)
+            .map_err(|source| ActError::store(step, source))?;
+        container::remove_image(context, request.wanted.runtime, image).await;
+    }
+    copied?;
     check_program(context, step, act, &work.tree()).await?;
     let taken = Taken {
         image: record.image,

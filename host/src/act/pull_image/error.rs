@@ -1,6 +1,6 @@
 //! What can go wrong with an image, and what the runtime's own words mean.
 
-use std::sync::LazyLock;
+use std::{path::PathBuf, sync::LazyLock};
 
 use regex::Regex;
 
@@ -8,6 +8,8 @@ use crate::{
     act::CommandFailure,
     container::{ContainerError, ReferenceError, RegistryError, reference::DOCKER_HUB},
     fault::{Detail, Exit, Fault, Hint, hint},
+    process::quote,
+    store::human_bytes,
 };
 
 /// Why an image could not be obtained.
@@ -51,6 +53,18 @@ pub enum ImageError {
         needs: String,
         /// What there is.
         has: String,
+    },
+    /// There is no room for it.
+    #[error("there is no space for {image} in {}", place.display())]
+    Space {
+        /// The image.
+        image: String,
+        /// Where its runtime keeps images.
+        place: PathBuf,
+        /// Bytes that its layers take at least.
+        needed_bytes: u64,
+        /// Bytes that are free.
+        free_bytes: u64,
     },
     /// Files are taken out of an image that has no digest.
     #[error("files are taken only out of images by digest, and {image} has none")]
@@ -237,6 +251,7 @@ impl Fault for ImageError {
             Self::Pinned { .. } | Self::Unverified { .. } => Exit::Verification,
             Self::Driver { .. } | Self::Library { .. } => Exit::Unavailable,
             Self::Unpinned { .. } => Exit::Config,
+            Self::Space { .. } => Exit::Storage,
             Self::Pull { fault, .. } => fault.exit(),
         }
     }
@@ -273,6 +288,10 @@ impl Fault for ImageError {
                 failure,
                 ..
             } => pull_hints(*fault, registry, failure),
+            Self::Space { place, .. } => vec![hint(
+                "free some space there",
+                Some(&format!("df -h {}", quote(&place.to_string_lossy()))),
+            )],
             Self::Unpinned { image } => vec![hint(
                 "write its digest into the pool file, as `digest: sha256:…`",
                 Some(&format!(
@@ -314,6 +333,14 @@ impl Fault for ImageError {
                 Detail::new("has", has.clone()),
             ],
             Self::Pull { failure, .. } => failure.details(),
+            Self::Space {
+                needed_bytes,
+                free_bytes,
+                ..
+            } => vec![
+                Detail::new("free", human_bytes(*free_bytes)),
+                Detail::new("needed", format!("{} at least", human_bytes(*needed_bytes))),
+            ],
             Self::Unpinned { .. } | Self::Library { .. } | Self::Unverified { .. } => Vec::new(),
         }
     }
@@ -325,6 +352,7 @@ impl Fault for ImageError {
             Self::Absent { source, .. } => source.kind(),
             Self::Pinned { .. } => "digest-mismatch",
             Self::Driver { .. } => "driver-too-old",
+            Self::Space { .. } => "disk-full",
             Self::Unpinned { .. } => "unpinned-image",
             Self::Library { .. } => "library-too-old",
             Self::Pull { fault, .. } => fault.kind(),

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     act::{ACTOR, ActError, Context},
     container::{self, Images, RemoteImage},
-    store::{self, StoreError, human_bytes},
+    store,
 };
 
 /// Refuses what cannot work; warns of what may not.
@@ -26,7 +26,7 @@ pub(super) fn check(
         devices(context, wanted).map_err(|error| ActError::image(step, error))?;
     }
     driver(context, wanted, remote).map_err(|error| ActError::image(step, error))?;
-    space(context, wanted, remote).map_err(|source| ActError::store(step, source))
+    space(context, wanted, remote).map_err(|error| ActError::image(step, error))
 }
 
 /// Whether the runtime can give the pool's GPUs to a container.
@@ -90,23 +90,23 @@ fn driver(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Resul
 
 /// Layers are kept unpacked, which takes at least what they take compressed. Some may be here
 /// already where the runtime has another image of the repository: then there is only a warning.
-fn space(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), StoreError> {
+fn space(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), ImageError> {
     let place = Path::new(&wanted.storage);
-    if !place.is_absolute() || !place.exists() {
-        return Ok(());
-    }
-    let Err(full) = store::ensure_space(place, remote.size_bytes()) else {
-        return Ok(());
+    let needed_bytes = remote.size_bytes();
+    let free_bytes = match store::free_bytes(place) {
+        Some(free) if place.is_absolute() && place.exists() && free < needed_bytes => free,
+        _ => return Ok(()),
+    };
+    let error = ImageError::Space {
+        image: wanted.local(remote).to_string(),
+        place: place.to_owned(),
+        needed_bytes,
+        free_bytes,
     };
     if !Images::of(&context.store).has_relative(&wanted.reference, &wanted.storage) {
-        return Err(full);
+        return Err(error);
     }
-    let human = format!(
-        "{} has less space than the {} that the layers of {} may take",
-        place.display(),
-        human_bytes(remote.size_bytes()),
-        wanted.reference
-    );
+    let human = format!("{error}, unless layers of it are there already");
     context
         .narrator
         .warn(ACTOR, "notice", &context.pool_id, human);

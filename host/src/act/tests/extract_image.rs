@@ -32,11 +32,15 @@ fn extract(registry: &Registry, digest: Option<String>, paths: Value) -> Step {
     )
 }
 
-/// What podman has, by name.
+/// The containers that podman has, by name.
 fn containers(bench: &Bench) -> String {
+    podman_says(bench, &["ps", "--all", "--format", "{{.Names}}"])
+}
+
+fn podman_says(bench: &Bench, args: &[&str]) -> String {
     #[expect(clippy::disallowed_methods, reason = "tests look at the real podman")]
     let output = std::process::Command::new(which("podman"))
-        .args(["ps", "--all", "--format", "{{.Names}}"])
+        .args(args)
         .env_clear()
         .envs(crate::container::environment(&bench.context.environment))
         .output()
@@ -68,6 +72,7 @@ async fn files_are_taken_out_by_digest_and_no_container_stays() {
     assert_eq!(fs::read(tree.join("etc/x")).unwrap(), b"y");
     assert_eq!(artifact.image.as_ref().unwrap().version(), Some("1.2.3"));
     assert_eq!(containers(&bench), "");
+    assert_eq!(podman_says(&bench, &["images", "--quiet"]), "");
 
     drop(registry);
     assert_eq!(run(&bench.context, &step, &none).await.unwrap(), artifact);
@@ -132,17 +137,14 @@ async fn a_container_that_a_killed_run_left_is_removed_by_the_next() {
     let none = Artifacts::new();
     let step = extract(&registry, digest.clone(), json!(["/app"]));
     run(&bench.context, &step, &none).await.unwrap();
+    let image = registry.name(&format!("a/b@{}", pushed.manifest));
+    podman_says(&bench, &["pull", "--quiet", "--tls-verify=false", &image]);
     let left = format!("engine-host-extract-{}", "0".repeat(32));
     let label = format!("engine-host.extract={}", bench.home.path().display());
-    let image = registry.name(&format!("a/b@{}", pushed.manifest));
-    #[expect(clippy::disallowed_methods, reason = "tests stand in for a killed run")]
-    let output = std::process::Command::new(which("podman"))
-        .args(["create", "--name", &left, "--label", &label, &image, "/x"])
-        .env_clear()
-        .envs(crate::container::environment(&bench.context.environment))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    podman_says(
+        &bench,
+        &["create", "--name", &left, "--label", &label, &image, "/x"],
+    );
     let other = extract(&registry, digest, json!(["/app/bin"]));
     run(&bench.context, &other, &none).await.unwrap();
     assert_eq!(containers(&bench), "");

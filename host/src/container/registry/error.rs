@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::{
-    container::{CredentialsError, Reference, RegistriesError, reference::DOCKER_HUB},
+    container::{CredentialsError, Reference, RegistriesError, Runtime},
     fault::{Detail, Exit, Fault, Hint, hint},
     net::{Digest, NetError},
 };
@@ -30,6 +30,8 @@ pub enum RegistryError {
         said: String,
         /// Where the credentials come from that were sent; `None`: there were none.
         sent: Option<PathBuf>,
+        /// The runtime that logs in.
+        runtime: Runtime,
     },
     /// The registry does not have it.
     #[error("{registry} has no {image}")]
@@ -147,16 +149,16 @@ impl Fault for RegistryError {
             Self::Registries(inner) => inner.hints(),
             Self::Credentials(inner) => inner.hints(),
             Self::Net { source, .. } => source.hints(),
-            Self::Unauthorized { registry, sent, .. } => {
-                let login = match registry.as_str() {
-                    DOCKER_HUB => "podman login docker.io".to_owned(),
-                    registry => format!("podman login {registry}"),
-                };
+            Self::Unauthorized {
+                registry,
+                sent,
+                runtime,
+                ..
+            } => {
+                let login = format!("{} login {registry}", runtime.name());
                 let text = match sent {
-                    Some(_) => {
-                        "the credentials may be outdated: log in again (docker: `docker login`)"
-                    }
-                    None => "log in first (docker: `docker login`), if the name is right",
+                    Some(_) => "the credentials may be outdated: log in again",
+                    None => "log in, if the name is right",
                 };
                 vec![hint(text, Some(&login))]
             }
