@@ -99,7 +99,7 @@ impl Login {
 
 /// A part of a URL without its percent signs; `None` where it is no text or has control characters,
 /// which would be lines of their own to git.
-fn decoded(part: &str) -> Option<String> {
+pub(super) fn decoded(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

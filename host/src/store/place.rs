@@ -1,8 +1,9 @@
 //! Directories for another user: handed over, and within reach.
 
 use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -32,6 +33,7 @@ pub fn write_for(
     root: &Path,
     relative: &Path,
     text: &str,
+    mode: u32,
     owner: Option<Identity>,
 ) -> Result<(), StoreError> {
     let mut directory = root.to_owned();
@@ -42,7 +44,13 @@ pub fn write_for(
         }
     }
     let path = root.join(relative);
-    fs::write(&path, text).map_err(|source| StoreError::io("write", &path, source))?;
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|source| StoreError::io("write", &path, source))?;
     match owner {
         None => Ok(()),
         Some(owner) => std::os::unix::fs::lchown(&path, Some(owner.uid), Some(owner.gid))

@@ -8,7 +8,7 @@ use std::{
 use engine_provider_api::{Attempt, BuildStep, Command, Progress, Step, When};
 use regex::Regex;
 
-use super::site::Site;
+use super::{index, site::Site};
 use crate::{
     act::{
         ACTOR, ActError, Artifacts, CommandFailure, Context,
@@ -36,8 +36,9 @@ pub(super) async fn all(
             }
             tell_retry(context, act, attempt, failure);
         }
+        let netrc = index::netrc(context, act);
         let room = site
-            .ready(context.run_as(), act)
+            .ready(context.run_as(), act, netrc.as_deref())
             .map_err(|source| ActError::store(step, source))?;
         let values = Values {
             context,
@@ -195,19 +196,6 @@ fn environment(values: &Values<'_>, room: &Room, act: &BuildStep) -> BTreeMap<St
         ("TMPDIR", room.temporary.to_string_lossy().into_owned()),
     ];
     env.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
-    if let Some(index) = index_for(values.context, act) {
-        env.insert("PIP_INDEX_URL".to_owned(), index);
-    }
+    index::tell(values.context, act, &mut env);
     env
-}
-
-/// The package index with its credentials, for builds that may reach its host: the configuration of
-/// the user who runs the host is out of sight of commands.
-fn index_for(context: &Context, act: &BuildStep) -> Option<String> {
-    let index = context.package_index.as_ref()?;
-    let host = index.host_str()?;
-    act.network
-        .iter()
-        .any(|allowed| allowed == host)
-        .then(|| index.to_string())
 }

@@ -3,8 +3,8 @@
 //! They run as the unprivileged user, without network unless hosts are named, in a directory that
 //! is thrown away; only the outputs are kept. A result that may not be moved is made where it stays.
 //!
-//! A build whose `network` names the host of the package index sees that index, credentials
-//! included, in `PIP_INDEX_URL`.
+//! A build whose `network` names the host of the package index sees that index in `PIP_INDEX_URL`, and
+//! finds its credentials in `~/.netrc`.
 //!
 //! | ingredient of the key | why |
 //! |---|---|
@@ -23,6 +23,7 @@
 //! Not in it: the number of jobs, variables that are passed through.
 
 mod attempt;
+mod index;
 mod key;
 mod site;
 

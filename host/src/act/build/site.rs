@@ -24,11 +24,13 @@ pub(super) enum Site {
 }
 
 impl Site {
-    /// Empty directories for an attempt, with the texts that its commands read.
+    /// Empty directories for an attempt, with the texts that its commands read and, in their home,
+    /// the credentials that they may use.
     pub(super) fn ready(
         &self,
         owner: Option<Identity>,
         act: &BuildStep,
+        netrc: Option<&str>,
     ) -> Result<Room, StoreError> {
         let room = match self {
             Self::Elsewhere(work) => {
@@ -42,7 +44,10 @@ impl Site {
             Self::InPlace(work) => work.ready(owner)?,
         };
         for (name, text) in &act.inputs {
-            store::write_for(&room.work, Path::new(name), text, owner)?;
+            store::write_for(&room.work, Path::new(name), text, 0o644, owner)?;
+        }
+        if let Some(text) = netrc {
+            store::write_for(&room.home, Path::new(".netrc"), text, 0o600, owner)?;
         }
         Ok(room)
     }

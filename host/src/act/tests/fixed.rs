@@ -266,23 +266,34 @@ async fn a_real_virtual_environment_runs_from_where_it_was_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_index_is_seen_by_builds_that_may_reach_it_and_refused_before_all_else_offline() {
     let mut bench = bench(&["sh"]);
-    let index = "https://me:secret@index.test/simple";
+    let index = "https://me:p%22ss@index.test/simple";
     bench.context.package_index = Some(Url::parse(index).unwrap());
+    // Passed through, as an operator's environment has it.
+    let environment = Environment::from_pairs([("PIP_INDEX_URL", index)]);
+    bench.context.environment = Arc::new(environment);
     let with = |hosts: Value| {
-        let mut step = build("mkdir venv; echo \"$PIP_INDEX_URL\" > venv/index");
+        let mut step = build(
+            "mkdir venv; (echo \"$PIP_INDEX_URL\"; stat -c %a ~/.netrc; cat ~/.netrc) > venv/index || true",
+        );
         let Act::Build(act) = &mut step.act else {
             unreachable!()
         };
         act.network = serde_json::from_value(hosts).unwrap();
         step
     };
+    let all =
+        "https://index.test/simple\n600\nmachine index.test login \"me\" password \"p\\\"ss\"\n";
     for (hosts, seen) in [
-        (json!(["index.test"]), format!("{index}\n")),
-        (json!(["other.test"]), "\n".to_owned()),
-        (json!([]), "\n".to_owned()),
+        (json!(["index.test"]), all),
+        (json!(["other.test"]), "\n"),
+        (json!([]), "\n"),
     ] {
         let path = path_of(&go(&bench, &with(hosts)).await.unwrap());
         assert_eq!(fs::read_to_string(path.join("venv/index")).unwrap(), seen);
+        assert!(
+            !path.with_file_name("home").exists(),
+            "with the credentials"
+        );
     }
     let policy = Arc::make_mut(&mut bench.context.policy);
     policy.network = Setting::default_of(NetworkPolicy::Offline);
