@@ -4,7 +4,7 @@
 //! `NAME.least.json` with only those that had to be there, `NAME.WORD.json` where one document cannot
 //! show all its kinds. These files are never edited. A new minor version adds a directory beside them.
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use engine_provider_api::{
     Artifact, CONTRACT_VERSION, Document, Facts, Manifest, Mode, Plan, PlanRequest, Pool,
@@ -75,6 +75,48 @@ fn every_document_of_the_contract_is_recorded_here() {
     let names: Vec<&str> = DOCUMENTS.iter().map(|(name, _)| *name).collect();
     let contract: Vec<&str> = schemas().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, contract);
+}
+
+/// A field that is not recorded is one whose loss nobody would notice.
+#[test]
+fn every_field_that_is_written_today_is_recorded() {
+    for (name, schema) in schemas() {
+        let mut recorded_names = BTreeSet::new();
+        for kind in kinds(LATEST, name) {
+            let document: Value = serde_json::from_str(&recorded(LATEST, name, &kind)).unwrap();
+            names(&document, &mut recorded_names);
+        }
+        let mut fields = BTreeSet::new();
+        properties(schema.as_value(), &mut fields);
+        let missing: Vec<&String> = fields.difference(&recorded_names).collect();
+        assert!(missing.is_empty(), "{LATEST} {name} lacks {missing:?}");
+    }
+}
+
+/// Names of all fields of a document.
+fn names(document: &Value, into: &mut BTreeSet<String>) {
+    match document {
+        Value::Object(map) => {
+            into.extend(map.keys().cloned());
+            map.values().for_each(|value| names(value, into));
+        }
+        Value::Array(items) => items.iter().for_each(|item| names(item, into)),
+        _ => {}
+    }
+}
+
+/// Names of all fields that a schema speaks of.
+fn properties(schema: &Value, into: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(map) => {
+            if let Some(Value::Object(fields)) = map.get("properties") {
+                into.extend(fields.keys().cloned());
+            }
+            map.values().for_each(|value| properties(value, into));
+        }
+        Value::Array(items) => items.iter().for_each(|item| properties(item, into)),
+        _ => {}
+    }
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::{
 /// Bytes kept of each stream.
 const OUTPUT_LIMIT_BYTES: u64 = 1 << 20;
 
+/// Exit codes of programs that did not start: not executable, and a library or interpreter is missing.
+const NOT_STARTED: [i32; 2] = [126, 127];
+
 /// What the answer depends on; `None` while the program is not there.
 fn ingredients(context: &Context, act: &Observe, inputs: &Artifacts) -> Option<Ingredients> {
     let (_, artifact, inside) = fill::locate(&act.program, inputs)?;
@@ -156,8 +159,9 @@ pub(super) async fn run(
         stdout: command::read_log(&stdout.path, OUTPUT_LIMIT_BYTES),
         stderr: command::read_log(&stderr.path, OUTPUT_LIMIT_BYTES),
     };
-    if printed.exit.is_none() {
-        // Killed from outside, perhaps: an answer, but not one to remember.
+    if printed.exit.is_none_or(|code| NOT_STARTED.contains(&code)) {
+        // Killed from outside, perhaps, or a library is missing that is installed tomorrow: an answer,
+        // but not one to remember.
         return Ok(Artifact {
             state: ArtifactState::Obtained,
             output: Some(printed),

@@ -444,3 +444,6 @@ fn register(secrets: &Secrets, credential: &Credential) {
 pub(crate) fn basic(user: &str, password: &str) -> String {
     STANDARD.encode(format!("{user}:{password}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -224,6 +224,26 @@ impl Registries {
     }
 }
 
+/// Certificate authorities that are trusted for a registry (containers-certs.d(5)): every `.crt` in a
+/// directory called after its host and port.
+#[must_use]
+pub(super) fn authorities(environment: &Environment, authority: &str) -> Vec<PathBuf> {
+    let user = environment.path("HOME");
+    let user = user.map(|home| home.join(".config/containers/certs.d"));
+    let directories = ["/etc/containers/certs.d", "/etc/docker/certs.d"].map(PathBuf::from);
+    let mut all: Vec<PathBuf> = user
+        .into_iter()
+        .chain(directories)
+        .filter_map(|directory| fs::read_dir(directory.join(authority)).ok())
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "crt"))
+        .collect();
+    all.sort();
+    all
+}
+
 /// How much of a name a rule's prefix covers; `None` where it does not match.
 fn matched(prefix: &str, name: &str) -> Option<usize> {
     let length = match prefix.strip_prefix("*.") {

@@ -1,6 +1,6 @@
 //! Single answers, whatever their status: for protocols that talk over HTTP, such as a registry's.
 
-use reqwest::header::HeaderMap;
+use reqwest::{Response, header::HeaderMap};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -61,28 +61,49 @@ impl Net {
         }
     }
 
+    /// Sends a form, for which a redirect is no answer. Not sent twice: it may count.
+    pub(crate) async fn submit(
+        &self,
+        ask: &Ask<'_>,
+        form: &[(&str, &str)],
+        cancel: &CancellationToken,
+    ) -> Result<Answer, NetError> {
+        let submitted = async {
+            let response = self.post(ask.url, ask.named_by, form, ask.trust).await?;
+            read(ask, response).await
+        };
+        tokio::select! {
+            () = cancel.cancelled() => Err(NetError::Cancelled { url: shown(ask.url) }),
+            result = submitted => result,
+        }
+    }
+
     async fn ask_once(&self, ask: &Ask<'_>) -> Result<Answer, NetError> {
-        let (mut response, _) = self
+        let (response, _) = self
             .get(ask.url, ask.named_by, ask.headers, ask.trust)
             .await?;
-        let status = response.status().as_u16();
-        if status == 429 || status >= 500 {
-            return Err(status_error(&response));
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = next_chunk(ask.url, &mut response).await? {
-            body.extend_from_slice(&chunk);
-            if body.len() as u64 > ask.limit_bytes {
-                return Err(NetError::TooLarge {
-                    url: shown(ask.url),
-                    limit_bytes: ask.limit_bytes,
-                });
-            }
-        }
-        Ok(Answer {
-            status,
-            headers: response.headers().clone(),
-            body,
-        })
+        read(ask, response).await
     }
+}
+
+async fn read(ask: &Ask<'_>, mut response: Response) -> Result<Answer, NetError> {
+    let status = response.status().as_u16();
+    if status == 429 || status >= 500 {
+        return Err(status_error(&response));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = next_chunk(ask.url, &mut response).await? {
+        body.extend_from_slice(&chunk);
+        if body.len() as u64 > ask.limit_bytes {
+            return Err(NetError::TooLarge {
+                url: shown(ask.url),
+                limit_bytes: ask.limit_bytes,
+            });
+        }
+    }
+    Ok(Answer {
+        status,
+        headers: response.headers().clone(),
+        body,
+    })
 }

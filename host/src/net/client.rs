@@ -1,13 +1,14 @@
 //! The client, and single requests with their redirects.
 
 use std::{
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use reqwest::{
-    Client, NoProxy, Proxy, Response,
-    header::{AUTHORIZATION, HeaderMap, LOCATION, RETRY_AFTER},
+    Client, NoProxy, Proxy, RequestBuilder, Response,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER},
     redirect,
 };
 use url::Url;
@@ -36,7 +37,17 @@ pub struct Net {
 struct Shared {
     environment: Environment,
     gate: SharedGate,
+    identity: Verification,
     client: OnceLock<Client>,
+}
+
+/// How servers prove who they are, beyond what the environment says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Verification {
+    /// Files with certificate authorities that are trusted as well.
+    pub(crate) authorities: Vec<PathBuf>,
+    /// Whether they need not: by the operator's word.
+    pub(crate) off: bool,
 }
 
 /// What makes up for a connection that anybody on the way could change.
@@ -58,6 +69,19 @@ impl Net {
             shared: Arc::new(Shared {
                 environment: environment.clone(),
                 gate,
+                identity: Verification::default(),
+                client: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// One that verifies servers otherwise, everything else being the same.
+    pub(crate) fn verifying(&self, identity: Verification) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                environment: self.shared.environment.clone(),
+                gate: Arc::clone(&self.shared.gate),
+                identity,
                 client: OnceLock::new(),
             }),
         }
@@ -83,7 +107,7 @@ impl Net {
         if let Some(client) = self.shared.client.get() {
             return Ok(client.clone());
         }
-        let client = make_client(&self.shared.environment)?;
+        let client = make_client(&self.shared.environment, &self.shared.identity)?;
         Ok(self.shared.client.get_or_init(|| client).clone())
     }
 
@@ -124,16 +148,38 @@ impl Net {
         })
     }
 
+    /// Sends a form. Its redirects are not followed.
+    pub(super) async fn post(
+        &self,
+        url: &Url,
+        named_by: Option<&str>,
+        form: &[(&str, &str)],
+        trust: Trust,
+    ) -> Result<Response, NetError> {
+        check_scheme(url, trust)?;
+        self.check(url, named_by)?;
+        let text = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(form)
+            .finish();
+        let request = self.client()?.post(url.clone());
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        answer_of(url, request.body(text)).await
+    }
+
     async fn send(&self, url: &Url, headers: &HeaderMap) -> Result<Response, NetError> {
         let request = self.client()?.get(url.clone()).headers(headers.clone());
-        match tokio::time::timeout(STALL_TIMEOUT, request.send()).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(connection(url, error)),
-            Err(_) => Err(NetError::Stalled {
-                url: shown(url),
-                limit: STALL_TIMEOUT,
-            }),
-        }
+        answer_of(url, request).await
+    }
+}
+
+async fn answer_of(url: &Url, request: RequestBuilder) -> Result<Response, NetError> {
+    match tokio::time::timeout(STALL_TIMEOUT, request.send()).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) => Err(connection(url, error)),
+        Err(_) => Err(NetError::Stalled {
+            url: shown(url),
+            limit: STALL_TIMEOUT,
+        }),
     }
 }
 
@@ -184,7 +230,7 @@ fn next_hop(current: &Url, response: &Response) -> Result<Option<Url>, NetError>
         })
 }
 
-fn make_client(environment: &Environment) -> Result<Client, NetError> {
+fn make_client(environment: &Environment, identity: &Verification) -> Result<Client, NetError> {
     // Fails when it was done before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
@@ -201,15 +247,27 @@ fn make_client(environment: &Environment) -> Result<Client, NetError> {
             setting: "SSL_CERT_FILE",
             source,
         };
-        let text = std::fs::read(&path).map_err(|error| setting(error.into()))?;
-        let certificates =
-            reqwest::Certificate::from_pem_bundle(&text).map_err(|error| setting(error.into()))?;
-        builder = builder.tls_certs_only(certificates);
+        builder = builder.tls_certs_only(certificates(&path).map_err(setting)?);
     }
+    for path in &identity.authorities {
+        let more = certificates(path).map_err(|source| NetError::Setting {
+            setting: "a certificate authority of certs.d",
+            source,
+        })?;
+        builder = builder.tls_certs_merge(more);
+    }
+    builder = builder.tls_danger_accept_invalid_certs(identity.off);
     builder.build().map_err(|source| NetError::Setting {
         setting: "the TLS settings of this machine",
         source: source.into(),
     })
+}
+
+fn certificates(
+    path: &Path,
+) -> Result<Vec<reqwest::Certificate>, Box<dyn std::error::Error + Send + Sync>> {
+    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(reqwest::Certificate::from_pem_bundle(&text)?)
 }
 
 fn proxies(environment: &Environment) -> Result<Vec<Proxy>, NetError> {
@@ -243,7 +301,8 @@ mod tests {
     use crate::fault::Fault as _;
 
     fn refused(name: &str, value: &str) -> NetError {
-        make_client(&Environment::from_pairs([(name, value)])).unwrap_err()
+        let environment = Environment::from_pairs([(name, value)]);
+        make_client(&environment, &Verification::default()).unwrap_err()
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub(crate) use answer::{Answer, Ask};
 pub use client::Net;
-pub(crate) use client::Trust;
+pub(crate) use client::{Trust, Verification};
 pub(crate) use digest::hash_file;
 pub use digest::{Digest, DigestError};
 pub use error::NetError;

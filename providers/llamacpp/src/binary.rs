@@ -168,6 +168,11 @@ impl Binary {
         format!("{version}+{algorithm}:{short}")
     }
 
+    /// The same where the program need not be asked.
+    pub(crate) fn known_version(&self) -> Option<String> {
+        self.version.is_some().then(|| self.version(None))
+    }
+
     /// The long form, for the record.
     pub(crate) fn origin(&self) -> String {
         match &self.from {

@@ -1,7 +1,7 @@
 //! What was really built or found, as the program itself tells it.
 
 use engine_provider_api::{ErrorCode, Output, PrepareRequest, ProviderError};
-use engine_provider_kit::{container, gpu, help::Help};
+use engine_provider_kit::{container, gpu, help::Help, observed};
 
 use crate::{CLONE, DEVICES, Decision, HELP, VERSION, backend::Backend, origin::Origin, package};
 
@@ -21,6 +21,11 @@ impl Built {
         decision: &Decision,
         request: &PrepareRequest,
     ) -> Result<Self, ProviderError> {
+        observed::started(
+            request.output(VERSION),
+            decision.origin.called(),
+            decision.facts,
+        )?;
         let help = request
             .output(HELP)
             .map(text)
@@ -99,12 +104,13 @@ fn too_few_devices(decision: &Decision, seen: usize, output: &Output) -> Provide
     gpu::allow_processor(error)
 }
 
-/// What packages and images are called does not depend on looking at the program.
+/// What packages, images and most downloads are called does not depend on looking at the program.
 fn unobserved_version(decision: &Decision, request: &PrepareRequest) -> Option<String> {
     match &decision.origin {
         Origin::Package(_) => package::version(request.artifact(package::INSTALL)),
         Origin::Image(_) => Some(container::version(request)),
-        Origin::Source { .. } | Origin::Binary(_) => None,
+        Origin::Binary(binary) => binary.known_version(),
+        Origin::Source { .. } => None,
     }
 }
 

@@ -44,7 +44,8 @@ const TABLE: &[(&str, &str, &str)] = &[
         "build the engine again on this kind of GPU",
     ),
     (
-        r"CUDA driver version is insufficient|forward compatibility was attempted on non supported HW",
+        // As an error: without a GPU it is a warning in every log.
+        r"^E\d{4} .*CUDA driver version is insufficient|forward compatibility was attempted on non supported HW",
         "the GPU driver is older than this Triton needs",
         "update the GPU driver, or choose an older release in `provisioning.container.tag`",
     ),

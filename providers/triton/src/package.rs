@@ -9,7 +9,10 @@ use engine_provider_api::{
     Act, Attempt, BuildStep, Command, Facts, Mode, Observe, Output, ProcessLaunch, ProviderError,
     RequireTools, Step, Template, ToolProbe, ToolRequirement,
 };
-use engine_provider_kit::python::{self, Lock, VENV};
+use engine_provider_kit::{
+    observed,
+    python::{self, Lock, VENV},
+};
 
 use crate::PREFLIGHT;
 
@@ -172,25 +175,7 @@ fn environment(site: &str) -> BTreeMap<String, Template> {
 
 /// Refuses a machine on which the helper does not start.
 pub(crate) fn check(stub: Option<&Output>, facts: &Facts) -> Result<(), ProviderError> {
-    let missing = "error while loading shared libraries: ";
-    let said = stub.map_or("", |output| output.stderr.as_str());
-    let Some((_, rest)) = said.split_once(missing) else {
-        return Ok(());
-    };
-    let library = rest.split(':').next().unwrap_or_default();
-    let message = format!("Python models cannot be run: {library} is missing");
-    let error = ProviderError::unavailable(message);
-    let family = facts
-        .package_manager
-        .as_ref()
-        .map(|manager| manager.family.as_str());
-    Err(match family {
-        Some("apt") if library.starts_with("libpython") => error.fix(
-            "install Python as a library",
-            format!("sudo apt-get install libpython{}", python(facts)?),
-        ),
-        _ => error.hint(format!("install the package that carries {library}")),
-    })
+    observed::started(stub, "the program that runs Python models", facts)
 }
 
 /// The process, but for the arguments that every mode has.

@@ -393,6 +393,9 @@ fn with_python(version: &str) -> Facts {
 #[test]
 fn the_package_is_installed_by_hash_and_run_with_its_own_libraries() {
     let facts = with_python("3.11.2");
+    let example = example!("triton-package.yaml");
+    assert_eq!(mode(&example), Mode::Package);
+    assert_eq!(try_plan(example, &facts).unwrap().steps.len(), 5);
     assert_snapshot!(show_plan(&try_plan(package(), &facts).unwrap()), @r#"
     preflight-tools {"kind":"require-tools","tools":[{"minimum_version":"3.9","name":"python","optional":false,"packages":{"apt":["python3","python3-venv","libpython3-dev"],"dnf":["python3","python3-libs"],"pacman":["python"]},"purpose":"to run Python models"}]}
     venv {"attempts":[{"commands":[{"args":["-m","venv","{work}/python"],"id":"venv-create","narration":{"start":"venv-create"},"program":"{tool.python}"},{"args":["-m","pip","install","--no-deps","--require-hashes","--only-binary",":all:","--no-input","--no-cache-dir","--disable-pip-version-check","--progress-bar","off","--index-url","https://pypi.org/simple","--requirement","{work}/requirements.txt"],"id":"pip-install","narration":{"start":"pip-install"},"program":"{work}/python/bin/python"}],"title":""}],"fixed_path":true,"inputs":{"requirements.txt":"nvidia-pytriton==0.7.0 --hash=sha256:21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df\nnumpy==1.26.4 --hash=sha256:f870204a840a60da0b12273ef34f7051e98c3b5961b61b0c2c1be6dfd64fbcd3 --hash=sha256:ffa75af20b44f8dba823498024771d5ac50620e6915abac414251bd971b4529f --hash=sha256:666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5 --hash=sha256:675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed\n"},"kind":"build","labels":{"package":"nvidia-pytriton==0.7.0"},"native":false,"network":["pypi.org","files.pythonhosted.org"],"outputs":["python"]}
@@ -446,7 +449,7 @@ fn a_python_that_has_no_helper_or_library_is_named() {
     let error = try_prepare(package(), &with_python("3.11.2"), artifacts).unwrap_err();
     assert_eq!(
         error.message,
-        "Python models cannot be run: libpython3.11.so.1.0 is missing"
+        "the program that runs Python models does not start on this machine"
     );
     let command = error.hints[0].command.as_deref();
     assert_eq!(command, Some("sudo apt-get install libpython3.11"));
@@ -489,6 +492,8 @@ fn the_last_words_of_the_engine_are_understood() {
         r#"E1121 03:49:46.176921 20867 model_repository_manager.cc:1460] "Poll failed for model directory 'echo': unexpected directory name 'echo' for model 'other', directory name must equal model name""#,
         r#"E1121 03:49:43.034238 20812 model_repository_manager.cc:724] "failed to load model 'echo': at least one version must be available under the version policy of model 'echo'""#,
         "error: creating server: Internal - failed to stat file /models",
+        // Said by every Triton without a GPU.
+        r#"W1121 03:33:35.287528 27214 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, pinned memory pool will not be available: CUDA driver version is insufficient for CUDA runtime version""#,
         r#"E1121 03:49:45.149742 20845 model_lifecycle.cc:642] "failed to load 'echo' version 1: Internal: ValueError: wrong\n\nAt:\n  /models/echo/1/model.py(1): <module>\n""#,
     ] {
         let found = all.iter().find_map(|diagnosis| {
@@ -513,6 +518,7 @@ fn the_last_words_of_the_engine_are_understood() {
     Some(("the directory `echo` holds a model that calls itself `other`", false))
     Some(("model `echo` has no version", false))
     Some(("the model repository /models is not there, or may not be read", false))
+    None
     Some(("model `echo` could not be loaded: Internal: ValueError: wrong", false))
     "#);
 }

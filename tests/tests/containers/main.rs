@@ -14,6 +14,7 @@ mod pulling;
 mod running;
 mod stage;
 mod standins;
+mod triton;
 
 pub(crate) use stage::Stage;
 

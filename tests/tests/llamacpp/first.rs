@@ -107,6 +107,11 @@ fn completion(url: &str) -> Streamed {
     streamed(answer, |event| event["content"].as_str())
 }
 
+/// What an engine writes about autumn rain.
+pub(crate) fn haiku(url: &str) -> String {
+    chat(url).text
+}
+
 fn chat(url: &str) -> Streamed {
     let request = json!({
         "messages": [{"role": "user", "content": "Write a haiku about autumn rain"}],
@@ -116,6 +121,11 @@ fn chat(url: &str) -> Streamed {
     streamed(answer, |event| {
         event["choices"][0]["delta"]["content"].as_str()
     })
+}
+
+/// What the engine of the first run wrote.
+pub(crate) fn first_haiku() -> &'static str {
+    &first().chats[0].text
 }
 
 fn first() -> &'static First {

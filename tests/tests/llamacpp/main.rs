@@ -3,9 +3,11 @@
 
 mod again;
 mod first;
+mod modes;
 mod refused;
 
 use std::{
+    path::PathBuf,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -33,4 +35,25 @@ fn built() -> (&'static Machine, MutexGuard<'static, ()>) {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     LazyLock::force(&first::FIRST);
     (&MACHINE, turn)
+}
+
+/// The program that was built.
+fn program() -> PathBuf {
+    drop(built());
+    let builds = MACHINE.home().join("store/build");
+    let programs = std::fs::read_dir(builds).unwrap().map(|entry| {
+        let tree = entry.unwrap().path().join("tree");
+        tree.join("bin/llama-server")
+    });
+    let mut programs: Vec<PathBuf> = programs.filter(|program| program.is_file()).collect();
+    programs.pop().expect("llama.cpp was built")
+}
+
+/// A machine of one's own, for the program obtained in another way.
+fn machine() -> Machine {
+    Machine::with(Built::release())
+}
+
+fn expected_haiku() -> &'static str {
+    first::first_haiku()
 }

@@ -1,8 +1,11 @@
 //! Engines that come as downloads and as packages of the distribution: llama.cpp's provider, a real
-//! pacman, and a stand-in for the program that behaves like it where the host looks.
+//! pacman, and a stand-in for the program that behaves like it where the host looks. And builds whose
+//! result may not be moved, as packages of other kinds are.
 
+mod apt;
 mod archive;
 mod download;
+mod in_place;
 mod mirror;
 mod pacman;
 

@@ -160,7 +160,7 @@ fn a_package_is_installed_with_leave_alone_and_then_used_as_it_is() {
     assert_eq!(prepared["command"]["bin"], program.to_str().unwrap());
 
     // Upgraded by its administrator, it is the new one at once.
-    arch.type_in("-Syu --noconfirm");
+    arch.type_in("-Syyu --noconfirm");
     let prepared = arch.run(&["prepare", "--offline", "--json"]).code(0).json();
     assert_eq!(prepared["engine_version"], "b7001-1");
 }
@@ -184,7 +184,7 @@ fn a_pinned_version_is_had_exactly_and_never_by_going_back() {
     let prepared = arch.run(&["prepare", ALLOW, "--json"]).code(0).json();
     assert_eq!(prepared["engine_version"], "b7000-1");
     arch.release("b7001-1");
-    arch.type_in("-Syu --noconfirm");
+    arch.type_in("-Syyu --noconfirm");
     let run = arch.run(&["provision", ALLOW]).code(7);
     run.says("is installed in version b7001-1, not older version b7000-1: it is not downgraded");
     run.says("pacman -U /var/cache/pacman/pkg/llama-toy-b7000-1-*.pkg.tar.zst");

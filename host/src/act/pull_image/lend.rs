@@ -93,3 +93,65 @@ fn docker_directory(environment: &Environment) -> Option<PathBuf> {
         .path("DOCKER_CONFIG")
         .or_else(|| Some(environment.path("HOME")?.join(".docker")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::tests::bench;
+
+    fn found(place: &str, reader: Runtime) -> (Reference, Found) {
+        let credential = Credential::Login {
+            user: "ada".to_owned(),
+            password: "pw123".to_owned(),
+        };
+        let found = Found {
+            credential,
+            place: "/x".into(),
+            reader,
+        };
+        (Reference::parse(place).unwrap(), found)
+    }
+
+    fn step() -> engine_provider_api::Step {
+        let step = json!({"id": "image", "kind": "pull-image", "image": {"repository": "x"}});
+        serde_json::from_value(step).unwrap()
+    }
+
+    #[test]
+    fn docker_gets_a_directory_of_its_own_that_still_names_its_daemon() {
+        let mut bench = bench(&[]);
+        let own = bench.home.path().join("docker");
+        fs::create_dir_all(own.join("contexts")).unwrap();
+        let config = json!({"currentContext": "far", "credsStore": "desktop", "auths": {"x": {}}});
+        fs::write(own.join("config.json"), config.to_string()).unwrap();
+        let pairs = [("DOCKER_CONFIG", own.clone())];
+        bench.context.environment = std::sync::Arc::new(Environment::from_pairs(pairs));
+        let mut env = BTreeMap::new();
+        let all = [
+            found("docker.io/a/b", Runtime::Podman),
+            found("own.io/c", Runtime::Docker),
+        ];
+        let lent = lend(&bench.context, &step(), Runtime::Docker, &all, &mut env).unwrap();
+        let directory = PathBuf::from(&env["DOCKER_CONFIG"]);
+        let file = directory.join("config.json");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
+        assert!(directory.join("contexts").is_dir());
+        let text = fs::read_to_string(file).unwrap();
+        let auth = json!({"auth": "YWRhOnB3MTIz"});
+        let expected = json!({"currentContext": "far",
+            "auths": {"https://index.docker.io/v1/": auth, "own.io": auth}});
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+        drop(lent);
+        assert!(!directory.exists() && own.join("contexts").is_dir());
+    }
+
+    #[test]
+    fn who_finds_them_itself_is_lent_nothing() {
+        let bench = bench(&[]);
+        let mut env = BTreeMap::new();
+        let all = [found("own.io/c", Runtime::Podman)];
+        let lent = lend(&bench.context, &step(), Runtime::Podman, &all, &mut env).unwrap();
+        assert!(lent.is_none() && env.is_empty());
+    }
+}

@@ -34,6 +34,18 @@ async fn what_a_program_prints_is_remembered_by_its_digest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_did_not_start_is_asked_again() {
+    let bench = bench(&["sh"]);
+    let count = bench.home.path().join("count");
+    let plan = build_and_look(&format!("echo x >>{}; exit 127", count.display()));
+    for _ in 0..2 {
+        let artifacts = run_all(&bench.context, &plan).await.unwrap();
+        assert_eq!(artifacts["look"].output.clone().unwrap().exit, Some(127));
+    }
+    assert_eq!(std::fs::read_to_string(count).unwrap(), "x\nx\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn variables_of_the_plan_reach_the_program_and_belong_to_the_key() {
     let bench = bench(&["sh"]);
     for word in ["one", "two"] {

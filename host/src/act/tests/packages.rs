@@ -105,7 +105,7 @@ impl Pacman {
         );
     }
 
-    /// Runs it as an administrator would.
+    /// Runs it as an administrator would. `-Syy`: times of lists are compared by the second.
     fn type_in(&self, arguments: &str) {
         shell(self.bench.home.path(), &format!("./pacman {arguments}"));
     }
@@ -229,7 +229,7 @@ async fn a_version_is_had_exactly_or_not_at_all() {
 
     // An older one that is installed is replaced by exactly the one asked for.
     pacman.release("toy-engine", "1.10-1", "toy");
-    pacman.type_in("-Sy");
+    pacman.type_in("-Syy");
     let newer = install(json!({"version": "1.10-1"}));
     assert_eq!(
         look(&pacman.bench, &newer).outlook,
@@ -273,7 +273,7 @@ async fn what_is_not_there_or_carries_something_else_is_named() {
     }
     let mut pacman = Pacman::new();
     allow(&mut pacman.bench);
-    pacman.type_in("-Sy");
+    pacman.type_in("-Syy");
     let missing = install(json!({"packages": {"pacman": ["no-such-thing"]}}));
     let error = go(&pacman.bench, &missing).await.unwrap_err();
     assert!(
@@ -304,7 +304,7 @@ async fn packages_of_the_arch_user_repository_are_a_last_resort_with_leave_of_th
     }
     let mut pacman = Pacman::new();
     allow(&mut pacman.bench);
-    pacman.type_in("-Sy");
+    pacman.type_in("-Syy");
     let both =
         |own: &str| install(json!({"packages": {"pacman": [own], "aur": ["toy-engine-git"]}}));
     assert!(matches!(

@@ -5,22 +5,15 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{
-    Inquirer, RegistryError,
-    challenge::{self, Challenge},
+    Inquirer, RegistryError, challenge,
     manifest::{
         self, CONFIGURATION_LIMIT_BYTES, Configuration, Descriptor, MANIFEST_LIMIT_BYTES, Manifest,
     },
 };
 use crate::{
-    container::{
-        Endpoint,
-        credentials::{self, Credential, Found},
-    },
-    net::{Answer, Ask, Digest, NetError, Trust, is_loopback},
+    container::{Endpoint, credentials::Found, registries_conf::authorities},
+    net::{Answer, Ask, Digest, Net, NetError, Trust, Verification, is_loopback},
 };
-
-/// Longest answer of a token service.
-const TOKEN_LIMIT_BYTES: u64 = 1 << 20;
 
 /// What a registry says is the digest of a manifest.
 const DIGEST_HEADER: &str = "docker-content-digest";
@@ -34,11 +27,13 @@ pub(super) enum Wanted<'a> {
 
 /// A conversation with one registry about one repository.
 pub(super) struct Session<'a> {
-    inquirer: &'a Inquirer<'a>,
-    endpoint: &'a Endpoint,
+    pub(super) inquirer: &'a Inquirer<'a>,
+    /// Reaches this registry, verified as it is to be.
+    pub(super) net: Net,
+    pub(super) endpoint: &'a Endpoint,
     /// The registry that vouches for this one, which may be a mirror.
-    vouched: Option<String>,
-    found: Option<Found>,
+    pub(super) vouched: Option<String>,
+    pub(super) found: Option<Found>,
     /// Bases to try until one answers, the last one first.
     bases: Vec<Url>,
     authorization: Option<HeaderValue>,
@@ -68,8 +63,18 @@ impl<'a> Session<'a> {
         } else {
             vec![secure]
         };
+        let identity = Verification {
+            authorities: authorities(inquirer.environment, endpoint.reference.registry()),
+            off: endpoint.insecure,
+        };
+        let net = if identity.off || !identity.authorities.is_empty() {
+            inquirer.net.verifying(identity)
+        } else {
+            inquirer.net.clone()
+        };
         Ok(Self {
             inquirer,
+            net,
             endpoint,
             vouched,
             found,
@@ -206,7 +211,7 @@ impl<'a> Session<'a> {
                 },
                 limit_bytes,
             };
-            let answer = self.inquirer.net.ask(&ask, self.inquirer.cancel).await;
+            let answer = self.net.ask(&ask, self.inquirer.cancel).await;
             let others = self.bases.len() > 1;
             match answer {
                 // Who is spoken to in the wrong protocol breaks off, or says 400 (Go's server).
@@ -231,113 +236,11 @@ impl<'a> Session<'a> {
             })
     }
 
-    /// What proves who we are; `None` where nothing can.
-    async fn authorize(
-        &self,
-        asked: Option<Challenge>,
-    ) -> Result<Option<HeaderValue>, RegistryError> {
-        match asked {
-            None => Ok(None),
-            Some(Challenge::Basic) => Ok(self.login()),
-            Some(Challenge::Bearer {
-                realm,
-                service,
-                scope,
-            }) => {
-                let token = self
-                    .token(&realm, service.as_deref(), scope.as_deref())
-                    .await?;
-                Ok(token.map(|token| secret_header(&format!("Bearer {token}"))))
-            }
-        }
-    }
-
-    fn login(&self) -> Option<HeaderValue> {
-        match &self.found.as_ref()?.credential {
-            Credential::Login { user, password } => {
-                let pair = credentials::basic(user, password);
-                Some(secret_header(&format!("Basic {pair}")))
-            }
-            Credential::Identity { .. } => None,
-        }
-    }
-
-    /// Asks a token service (distribution's token authentication; with an identity token, its OAuth 2
-    /// form). `None`: it refused.
-    async fn token(
-        &self,
-        realm: &str,
-        service: Option<&str>,
-        scope: Option<&str>,
-    ) -> Result<Option<String>, RegistryError> {
-        let malformed = |reason: String| RegistryError::Malformed {
-            what: format!("what {} says of its token service", self.registry()),
-            reason,
-        };
-        let mut url = Url::parse(realm).map_err(|error| malformed(error.to_string()))?;
-        let own = format!("repository:{}:pull", self.endpoint.reference.path());
-        let scope = scope.unwrap_or(&own);
-        if let Some(Credential::Identity { .. }) =
-            self.found.as_ref().map(|found| &found.credential)
-        {
-            return Err(RegistryError::Unauthorized {
-                image: self.endpoint.reference.to_string(),
-                registry: self.registry(),
-                status: 401,
-                said: "it wants an identity token exchanged, which is not supported: log in with \
-                       user and password"
-                    .to_owned(),
-                sent: self.found.as_ref().map(|found| found.place.clone()),
-                runtime: self.inquirer.runtime,
-            });
-        }
-        {
-            let mut query = url.query_pairs_mut();
-            if let Some(service) = service {
-                query.append_pair("service", service);
-            }
-            query.append_pair("scope", scope);
-        }
-        let headers: HeaderMap = self
-            .login()
-            .map(|value| (AUTHORIZATION, value))
-            .into_iter()
-            .collect();
-        let ask = Ask {
-            url: &url,
-            named_by: self.vouched.as_deref(),
-            headers: &headers,
-            trust: if self.endpoint.insecure {
-                Trust::Operator
-            } else {
-                Trust::Transport
-            },
-            limit_bytes: TOKEN_LIMIT_BYTES,
-        };
-        let answer = self.inquirer.net.ask(&ask, self.inquirer.cancel).await;
-        let answer = answer.map_err(|error| self.failed(error))?;
-        match answer.status {
-            200 => {}
-            400 | 401 | 403 => return Err(self.unauthorized(answer.status, &answer.body)),
-            status => {
-                return Err(self.failed(NetError::Status {
-                    url: crate::net::shown(&url),
-                    status,
-                    retry_after: None,
-                }));
-            }
-        }
-        let token = read_token(&answer.body)
-            .ok_or_else(|| malformed(format!("{} gave no token", crate::net::shown(&url))))?;
-        self.inquirer.secrets.register(&token);
-        Ok(Some(token))
-    }
-
-    fn registry(&self) -> String {
+    pub(super) fn registry(&self) -> String {
         self.endpoint.reference.registry().to_owned()
     }
 
-    fn unauthorized(&self, status: u16, body: &[u8]) -> RegistryError {
+    pub(super) fn unauthorized(&self, status: u16, body: &[u8]) -> RegistryError {
         RegistryError::Unauthorized {
             image: self.endpoint.reference.to_string(),
             registry: self.registry(),
@@ -348,7 +251,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn failed(&self, source: NetError) -> RegistryError {
+    pub(super) fn failed(&self, source: NetError) -> RegistryError {
         RegistryError::Net {
             registry: self.registry(),
             source: Box::new(source),
@@ -366,27 +269,6 @@ fn compare(what: String, expected: Digest, body: &[u8]) -> Result<Digest, Regist
         expected,
         actual,
     })
-}
-
-/// A header that no log shows. What cannot stand in a header is left out, and refused then.
-fn secret_header(text: &str) -> HeaderValue {
-    let mut value = HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
-    value.set_sensitive(true);
-    value
-}
-
-fn read_token(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Token {
-        #[serde(default)]
-        token: String,
-        #[serde(default)]
-        access_token: String,
-    }
-    let read: Token = serde_json::from_slice(body).ok()?;
-    [read.token, read.access_token]
-        .into_iter()
-        .find(|token| !token.is_empty())
 }
 
 /// What a registry said in its own words (distribution specification, error codes); short.

@@ -6,7 +6,8 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `client` | one registry: requests, and proving who we are |
+//! | `client` | one registry: its requests |
+//! | `token` | proving who we are |
 //! | `challenge` | what a registry asks for when it refuses |
 //! | `manifest` | documents: index, manifest, configuration |
 //! | `platform` | which of an index's images is this machine's |
@@ -21,6 +22,7 @@ mod platform;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
@@ -27,6 +27,7 @@ pub(crate) struct Registry {
     directory: TempDir,
     address: String,
     login: Option<(String, String)>,
+    scheme: &'static str,
 }
 
 impl Drop for Registry {
@@ -55,7 +56,18 @@ impl Registry {
         Self::start(Some((user.to_owned(), password.to_owned())))
     }
 
+    /// A registry that speaks TLS alone, with a certificate that nobody has signed; gives that too.
+    pub(crate) fn encrypted() -> (Self, PathBuf) {
+        let registry = Self::start_with(None, true);
+        let certificate = registry.directory.path().join("server.crt");
+        (registry, certificate)
+    }
+
     fn start(login: Option<(String, String)>) -> Self {
+        Self::start_with(login, false)
+    }
+
+    fn start_with(login: Option<(String, String)>, tls: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -70,6 +82,11 @@ impl Registry {
             "http": {"addr": address, "secret": "test"}});
         if let Some(auth) = auth {
             config["auth"] = auth;
+        }
+        if tls {
+            let (key, certificate) = (path("server.key"), path("server.crt"));
+            certify(&key, &certificate);
+            config["http"]["tls"] = json!({"certificate": certificate, "key": key});
         }
         // JSON is YAML.
         fs::write(path("config.yml"), config.to_string()).unwrap();
@@ -87,6 +104,7 @@ impl Registry {
             directory,
             address,
             login,
+            scheme: if tls { "https" } else { "http" },
         };
         registry.wait();
         registry
@@ -181,14 +199,20 @@ impl Registry {
         manifest: &Value,
     ) -> Digest {
         let body = manifest.to_string().into_bytes();
-        let url = format!("http://{}/v2/{repository}/manifests/{tag}", self.address);
+        let url = format!(
+            "{}://{}/v2/{repository}/manifests/{tag}",
+            self.scheme, self.address
+        );
         self.send(Method::PUT, &url, kind, body.clone()).await;
         Digest::of(&body)
     }
 
     async fn push_blob(&self, repository: &str, blob: &[u8]) -> Digest {
         let digest = Digest::of(blob);
-        let url = format!("http://{}/v2/{repository}/blobs/uploads/", self.address);
+        let url = format!(
+            "{}://{}/v2/{repository}/blobs/uploads/",
+            self.scheme, self.address
+        );
         let begun = self
             .send(Method::POST, &url, "text/plain", Vec::new())
             .await;
@@ -201,7 +225,11 @@ impl Registry {
 
     async fn send(&self, method: Method, url: &str, kind: &str, body: Vec<u8>) -> Response {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().build().unwrap();
+        let client = Client::builder()
+            .no_proxy()
+            .tls_danger_accept_invalid_certs(true)
+            .build()
+            .unwrap();
         let mut request = client.request(method, url).header("content-type", kind);
         if let Some((user, password)) = &self.login {
             request = request.basic_auth(user, Some(password));
@@ -241,6 +269,30 @@ pub(crate) fn layer(files: &[(&str, &[u8])]) -> (Vec<u8>, Digest) {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     std::io::Write::write_all(&mut gzip, &tar).unwrap();
     (gzip.finish().unwrap(), Digest::of(&tar))
+}
+
+/// Makes a key and a certificate for loopback.
+fn certify(key: &Path, certificate: &Path) {
+    #[expect(clippy::disallowed_methods, reason = "tests make real certificates")]
+    let output = std::process::Command::new(which("openssl"))
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+        ])
+        .args(["-nodes", "-days", "2", "-subj", "/CN=test"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(key)
+        .arg("-out")
+        .arg(certificate)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn htpasswd(user: &str, password: &str) -> Vec<u8> {

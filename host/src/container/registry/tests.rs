@@ -223,6 +223,8 @@ fn token_server(image: Vec<u8>, configuration: Vec<u8>) -> Arc<Server> {
                 Some("Basic YWRhOnB3MTIz") => Reply::ok(r#"{"access_token": "for-ada"}"#),
                 Some(_) => Reply::status(401),
             },
+            // A form, whose text this server does not read.
+            ("/token", None) => Reply::ok(r#"{"access_token": "for-ada"}"#),
             (path, Some("Bearer for-ada")) if path.contains("/manifests/") => {
                 Reply::ok(image.clone())
             }
@@ -269,6 +271,30 @@ async fn a_token_is_fetched_with_our_credentials_and_sent_to_the_registry() {
 }
 
 #[tokio::test]
+async fn an_identity_token_is_exchanged_by_a_form() {
+    let text = configuration(here()).to_string().into_bytes();
+    let manifest = json!({"schemaVersion": 2, "config": {"digest": Digest::of(&text).to_string()}});
+    let server = token_server(manifest.to_string().into_bytes(), text);
+    let authority = server.url("").authority().to_owned();
+    let home = tempfile::tempdir().unwrap();
+    let machine = Machine::at(home.path());
+    let auths = json!({"auths": {authority.as_str(): {"identitytoken": "long-lived"}}});
+    fs::create_dir_all(home.path().join(".docker")).unwrap();
+    fs::write(home.path().join(".docker/config.json"), auths.to_string()).unwrap();
+    machine
+        .describe(&format!("{authority}/a/b:1"))
+        .await
+        .unwrap();
+    let asked = server.requests();
+    let form = asked.iter().find(|one| one.path == "/token").unwrap();
+    assert_eq!(
+        form.headers["content-type"],
+        "application/x-www-form-urlencoded"
+    );
+    assert_eq!(machine.secrets.mask("long-lived"), "***");
+}
+
+#[tokio::test]
 async fn credentials_do_not_follow_a_redirect_to_another_server() {
     let text = configuration(here()).to_string().into_bytes();
     let manifest = json!({"schemaVersion": 2, "config": {"digest": Digest::of(&text).to_string()}});
@@ -298,6 +324,35 @@ async fn credentials_do_not_follow_a_redirect_to_another_server() {
     let asked = elsewhere.requests();
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].headers.get("authorization"), None);
+}
+
+#[tokio::test]
+async fn a_registry_proves_who_it_is_unless_the_operator_says_otherwise() {
+    let (registry, certificate) = Registry::encrypted();
+    registry.push("a/b", "1", configuration(here())).await;
+    let name = registry.name("a/b:1");
+    let home = tempfile::tempdir().unwrap();
+    let machine = Machine::at(home.path());
+    let error = machine.describe(&name).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Network);
+    let told = crate::narrate::chain(&error).to_lowercase();
+    assert!(told.contains("certificate"), "{told}");
+
+    let rules = format!(
+        "[[registry]]\nlocation = '{}'\ninsecure = true\n",
+        registry.address()
+    );
+    fs::write(home.path().join("registries.conf"), rules).unwrap();
+    assert!(!machine.describe(&name).await.unwrap().plain_http);
+
+    fs::write(home.path().join("registries.conf"), "").unwrap();
+    let trusted = home
+        .path()
+        .join(".config/containers/certs.d")
+        .join(registry.address());
+    fs::create_dir_all(&trusted).unwrap();
+    fs::copy(certificate, trusted.join("ca.crt")).unwrap();
+    assert!(!machine.describe(&name).await.unwrap().plain_http);
 }
 
 #[tokio::test]

@@ -128,6 +128,24 @@ fn a_release_is_downloaded_and_asked_what_it_is() {
 }
 
 #[test]
+fn a_release_that_lacks_a_library_here_is_refused_with_the_package_that_carries_it() {
+    let broken = Said {
+        version: "llama-server: error while loading shared libraries: libgomp.so.1: cannot open \
+                  shared object file: No such file or directory",
+        help: "",
+        ..NO_DEVICE
+    };
+    let fields = with(release(), json!({ "gpu": "forbid" }));
+    let request = request(pool(fields), &facts!("debian-cpu"), Some(&broken));
+    assert_snapshot!(show_error(&LlamaCpp.prepare(&request).unwrap_err()), @r"
+    PoolUnavailable: the downloaded llama-server does not start on this machine
+    cause: libgomp.so.1: cannot open shared object file: No such file or directory
+      fix: install libgomp.so.1
+             sudo apt-get install libgomp1
+    ");
+}
+
+#[test]
 fn a_cuda_build_is_taken_out_of_an_image_without_a_compiler() {
     let fields = binary(json!({
         "image": { "image": "ghcr.io/ggml-org/llama.cpp", "tag": "server-cuda-b11243", "digest": DIGEST },
@@ -218,6 +236,35 @@ fn downloads_that_cannot_be_trusted_or_found_are_refused_with_the_line_to_write(
     field: provisioning.binary.image
       fix: add `digest: sha256:…`; a pull by tag in mode `container` prints it
     ");
+}
+
+#[test]
+fn the_examples_of_every_mode_are_planned() {
+    for (pool, mode, kind) in [
+        (
+            example!("llamacpp-container.yaml"),
+            Mode::Container,
+            "pull-image",
+        ),
+        (
+            example!("llamacpp-package.yaml"),
+            Mode::Package,
+            "install-packages",
+        ),
+        (example!("llamacpp-release.yaml"), Mode::Binary, "download"),
+        (
+            example!("llamacpp-extracted.yaml"),
+            Mode::Binary,
+            "extract-image",
+        ),
+    ] {
+        assert_eq!(mode_of(&pool), mode);
+        let plan = plan(pool, &facts!("rtx3090-cuda124"));
+        assert_eq!(plan.steps[0].act.kind(), kind);
+        assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    }
+    let external = plan(example!("llamacpp-external.yaml"), &facts!("debian-cpu"));
+    assert_eq!(external.steps.len(), 0);
 }
 
 fn container(fields: Value) -> Value {

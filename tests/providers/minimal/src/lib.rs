@@ -60,6 +60,10 @@ impl EngineProvisioner for Fixture {
                         "items": {"type": "string"},
                         "description": "cmake flags of that second attempt."
                     },
+                    "in_place": {
+                        "type": "boolean",
+                        "description": "Whether it is built where it stays."
+                    },
                     "grpc": {
                         "type": "boolean",
                         "description": "Whether it listens on a second port as well."

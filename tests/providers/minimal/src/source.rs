@@ -96,6 +96,7 @@ fn build(request: &PlanRequest) -> Result<BuildStep, ProviderError> {
     Ok(BuildStep {
         attempts,
         outputs: vec!["bin/fixture-server".to_owned()],
+        fixed_path: request.pool.options.get("in_place") == Some(&Value::Bool(true)),
         ..BuildStep::default()
     })
 }
