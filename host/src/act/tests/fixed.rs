@@ -10,7 +10,10 @@ use engine_provider_api::Attempt;
 use super::*;
 use crate::{
     fault::Fault as _,
-    net::Url,
+    net::{
+        Url,
+        testing::{Reply, Server},
+    },
     policy::{NetworkPolicy, Setting},
     process::Identity,
 };
@@ -314,4 +317,77 @@ async fn the_index_is_seen_by_builds_that_may_reach_it_and_refused_before_all_el
         go(&bench, &step).await.unwrap_err().exit(),
         crate::fault::Exit::Refused
     );
+}
+
+/// A wheel with one module, as the zip archive that it is.
+fn wheel() -> Vec<u8> {
+    use std::io::Write as _;
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, text) in [
+        ("toy.py", "VALUE = 7\n"),
+        (
+            "toy-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n",
+        ),
+        (
+            "toy-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        ),
+        ("toy-1.0.dist-info/RECORD", ""),
+    ] {
+        zip.start_file(name, options).unwrap();
+        zip.write_all(text.as_bytes()).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_pip_installs_what_is_locked_from_an_index_that_wants_a_password() {
+    use sha2::Digest as _;
+    let mut bench = bench(&["python3"]);
+    if rustix::process::geteuid().is_root() {
+        let builder = Identity {
+            uid: 64_123,
+            gid: 64_123,
+        };
+        Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(builder));
+    }
+    let content = wheel();
+    let sha256 = crate::store::hex(&sha2::Sha256::digest(&content));
+    let server = Server::start(move |_, request| {
+        // "me:secret"
+        let login = request.headers.get("authorization").map(String::as_str);
+        match (login, request.path.as_str()) {
+            (Some("Basic bWU6c2VjcmV0"), "/simple/toy/") => {
+                let file = "toy-1.0-py3-none-any.whl";
+                let mut reply = Reply::ok(format!("<a href=\"/{file}\">{file}</a>"));
+                reply.headers.push(("Content-Type", "text/html".to_owned()));
+                reply
+            }
+            (Some(_), "/toy-1.0-py3-none-any.whl") => Reply::ok(content.clone()),
+            _ => Reply::status(401),
+        }
+    });
+    let mut index = server.url("simple");
+    let shown = index.to_string();
+    index.set_username("me").unwrap();
+    index.set_password(Some("secret")).unwrap();
+    bench.context.package_index = Some(index);
+    let pip = format!(
+        "-m pip install --no-deps --require-hashes --only-binary :all: --no-input --no-cache-dir \
+         --index-url {shown} -r {{work}}/list.txt"
+    );
+    let pip: Vec<&str> = pip.split_whitespace().collect();
+    let step = step(
+        json!({"id": "env", "kind": "build", "fixed_path": true, "outputs": ["venv"],
+        "network": ["127.0.0.1"], "inputs": {"list.txt": format!("toy==1.0 --hash=sha256:{sha256}\n")},
+        "attempts": [{"title": "", "commands": [
+            {"id": "venv", "program": "{tool.python3}", "args": ["-m", "venv", "{work}/venv"]},
+            {"id": "pip", "program": "{work}/venv/bin/python", "args": pip},
+            {"id": "use", "program": "{work}/venv/bin/python", "args": ["-c", "import toy; assert toy.VALUE == 7"]}]}]}),
+    );
+    let path = path_of(&go(&bench, &step).await.unwrap());
+    assert!(path.join("venv/bin/pip").exists());
+    assert!(!path.join("list.txt").exists());
 }
