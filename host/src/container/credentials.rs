@@ -12,11 +12,12 @@
 //! other's place are lent to the runtime's program in a private directory; they stand on no command
 //! line. Every secret is registered before it is used.
 
+mod helper;
+
 use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -27,17 +28,11 @@ use crate::{
     config::environment::Environment,
     fault::{Detail, Exit, Fault, Hint, hint},
     narrate::Secrets,
-    process::{self, Question, quote},
+    process::quote,
 };
 
 /// What docker calls its own registry in `auths`.
 const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
-
-/// User name of helpers that give an identity token.
-const TOKEN_USER: &str = "<token>";
-
-/// Longest time a credential helper may take: it may ask a key ring, not a person.
-const HELPER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Credentials for a registry.
 #[derive(Clone, PartialEq, Eq)]
@@ -180,13 +175,13 @@ pub async fn find(
     for (reader, place) in places(environment, runtime) {
         let Some(file) = read(&place)? else { continue };
         let found = match helper_of(&file, image) {
-            Some((name, server)) => ask_helper(environment, &place, name, &server).await?,
+            Some((name, server)) => helper::ask(environment, &place, name, &server).await?,
             None => login_of(&file, image, &place)?,
         };
         let found = match found {
             None if !file.store.is_empty() => {
                 let server = server_of(image);
-                ask_helper(environment, &place, &file.store, &server).await?
+                helper::ask(environment, &place, &file.store, &server).await?
             }
             found => found,
         };
@@ -366,68 +361,6 @@ fn server_of(image: &Reference) -> String {
         DOCKER_HUB => DOCKER_HUB_KEY.to_owned(),
         registry => registry.to_owned(),
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct HelperAnswer {
-    username: String,
-    secret: String,
-}
-
-/// Asks `docker-credential-NAME get` (docker-credential-helpers); `None` where it knows nothing.
-async fn ask_helper(
-    environment: &Environment,
-    place: &Path,
-    name: &str,
-    server: &str,
-) -> Result<Option<Credential>, CredentialsError> {
-    let helper = format!("docker-credential-{name}");
-    let failed = |reason: String| CredentialsError::Helper {
-        helper: helper.clone(),
-        registry: server.to_owned(),
-        path: place.to_owned(),
-        reason,
-    };
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.is_empty() || !name.bytes().all(plain) {
-        return Err(failed("that is no name of a program".to_owned()));
-    }
-    let mut programs = environment.search_path().into_iter();
-    let program = programs
-        .find_map(|directory| {
-            let path = directory.join(&helper);
-            path.is_file().then_some(path)
-        })
-        .ok_or_else(|| failed("it is in none of the directories of PATH".to_owned()))?;
-    let question = Question {
-        program,
-        args: vec!["get".to_owned()],
-        env: super::environment(environment),
-        identity: None,
-        limit: HELPER_LIMIT,
-    };
-    let answer = process::ask_with_input(&question, server)
-        .await
-        .map_err(|error| failed(crate::narrate::chain(&error)))?;
-    if !answer.exited.success() {
-        // Helpers say on either stream that there is nothing.
-        let said = format!("{}{}", answer.stdout, answer.stderr);
-        if said.contains("credentials not found") {
-            return Ok(None);
-        }
-        let first = said.lines().next().unwrap_or_default();
-        return Err(failed(format!("{}: {first}", answer.exited)));
-    }
-    let read: HelperAnswer = serde_json::from_str(&answer.stdout)
-        .map_err(|_| failed("its answer is not what helpers answer".to_owned()))?;
-    Ok(Some(match read.username.as_str() {
-        TOKEN_USER => Credential::Identity { token: read.secret },
-        _ => Credential::Login {
-            user: read.username,
-            password: read.secret,
-        },
-    }))
 }
 
 fn register(secrets: &Secrets, credential: &Credential) {

@@ -9,12 +9,14 @@
 //! |---|---|
 //! | `wanted` | what a step wants, on this machine |
 //! | `fits` | whether the image can work here: driver, disk |
-//! | `pull` | the runtime's command, and what its failure means |
+//! | `pull` | the runtime's command |
+//! | `fault` | what its failure means |
 //! | `lend` | credentials for a runtime that does not find them itself |
 //! | `verify` | whether the runtime has what it was told to pull |
 //! | `require_cuda` | `NVIDIA_REQUIRE_CUDA`, read |
 
 mod error;
+mod fault;
 mod fits;
 mod lend;
 mod pull;
@@ -25,7 +27,8 @@ mod wanted;
 use engine_provider_api::{Artifact, ArtifactState, Image, PullImage, Step};
 use jiff::Timestamp;
 
-pub use error::{ImageError, PullFault};
+pub use error::ImageError;
+pub use fault::PullFault;
 pub use wanted::Registries;
 pub(crate) use wanted::Wanted;
 
