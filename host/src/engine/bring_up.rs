@@ -258,7 +258,7 @@ impl Start<'_> {
             runtime: contained.runtime.name.clone(),
             name: self.label().name(),
             image: contained.image.reference.clone(),
-            farewell: farewell.clone()?,
+            farewell: *farewell.clone()?,
         })
     }
 
