@@ -178,6 +178,10 @@ impl Start<'_> {
         let Some(wanted) = &self.request.prepared.gpu_evidence else {
             return Ok(());
         };
+        if engine.instance.is_external() {
+            // Neither its log nor its processes are known.
+            return Ok(());
+        }
         let start = Instant::now();
         let judged = loop {
             let judged = evidence::judge(wanted, &super::read_log(&engine.instance.log));
@@ -258,7 +262,7 @@ impl Start<'_> {
             runtime: contained.runtime.name.clone(),
             name: self.label().name(),
             image: contained.image.reference.clone(),
-            farewell: farewell.clone()?,
+            farewell: *farewell.clone()?,
         })
     }
 

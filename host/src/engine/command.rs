@@ -36,7 +36,7 @@ struct Parts {
     directory: PathBuf,
     identity: Option<Identity>,
     privileges: Privileges,
-    farewell: Option<Farewell>,
+    farewell: Option<Box<Farewell>>,
 }
 
 impl Start<'_> {
@@ -120,7 +120,12 @@ impl Start<'_> {
             } else {
                 Privileges::Fixed
             },
-            farewell: Some(container::farewell(contained, &self.label(), own, log)),
+            farewell: Some(Box::new(container::farewell(
+                contained,
+                &self.label(),
+                own,
+                log,
+            ))),
         })
     }
 

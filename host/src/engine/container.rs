@@ -112,6 +112,10 @@ pub(super) fn render(
         ..*places
     };
     let mut rendered = Rendered::default();
+    for argument in &launch.args {
+        let text = launch::public(argument, &inside, &mut rendered.caches)?;
+        rendered.args.push(text);
+    }
     let mut secret_env = BTreeMap::new();
     for (name, template) in &launch.env {
         let before = rendered.secrets.len();
@@ -120,6 +124,7 @@ pub(super) fn render(
             secret_env.insert(name.clone(), value);
         }
     }
+    launch::refuse_told_secrets(&rendered)?;
     let mut sources = BTreeSet::new();
     for mount in &launch.mounts {
         check(mount)?;
@@ -145,8 +150,6 @@ pub(super) fn render(
         };
         launch::public(template, seen, &mut caches)
     })?;
-    rendered.args.clone_from(&run.args);
-    launch::refuse_told_secrets(&rendered)?;
     Ok(RenderedContainer {
         run,
         secret_env,
@@ -278,3 +281,6 @@ pub(super) fn failure(
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

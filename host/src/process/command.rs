@@ -118,7 +118,7 @@ pub enum Child {
         /// Documents removed as soon as its first process has ended: its handoff.
         withdraw: Vec<Removal>,
         /// What it leaves outside its tree of processes, and how that is removed then.
-        farewell: Option<Farewell>,
+        farewell: Option<Box<Farewell>>,
         /// Documents removed once nothing of it is left: its record.
         remove: Vec<Removal>,
     },

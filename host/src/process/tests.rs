@@ -151,7 +151,7 @@ async fn what_an_engine_leaves_elsewhere_is_removed_by_whoever_is_left() {
             child: Child::Engine {
                 grace_ms: 200,
                 withdraw: Vec::new(),
-                farewell: Some(farewell),
+                farewell: Some(Box::new(farewell)),
                 remove: vec![Removal {
                     path: record.clone(),
                     says: BTreeMap::new(),

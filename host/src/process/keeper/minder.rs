@@ -137,7 +137,7 @@ impl EndPlan {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parting {
     withdraw: Vec<Removal>,
-    farewell: Option<Farewell>,
+    farewell: Option<Box<Farewell>>,
     remove: Vec<Removal>,
 }
 
