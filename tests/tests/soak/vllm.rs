@@ -30,13 +30,14 @@ def ask():
     chunks = client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": "Say something."}],
         max_tokens=24, temperature=1.0, seed=7, stream=True)
-    return [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+    return [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
 
 first, second = ask(), ask()
 print(json.dumps({
     "models": [model.id for model in client.models.list()],
     "chunks": len([text for text in first if text]),
-    "equal": first == second,
+    # How tokens are gathered into chunks is a matter of timing; the text is not.
+    "texts": ["".join(first), "".join(second)],
 }))
 "#;
 
@@ -84,7 +85,8 @@ fn vllm_from_packages_streams_to_the_openai_client_and_ends_with_0() {
     let answer = ask(&machine, &url);
     assert_eq!(answer["models"], json!(["tiny"]));
     assert!(answer["chunks"].as_u64().unwrap() > 1, "{answer}");
-    assert_eq!(answer["equal"], true, "profile deterministic");
+    let texts = &answer["texts"];
+    assert_eq!(texts[0], texts[1], "profile deterministic");
     drop(log);
 
     let stopping = Instant::now();
