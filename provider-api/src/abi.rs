@@ -428,7 +428,7 @@ macro_rules! export_provider {
 #[macro_export]
 macro_rules! contract_version {
     () => {
-        "1.1.0"
+        "1.2.0"
     };
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Facts, Mode, Pool};
+use crate::{Facts, Mode, ModelFacts, Pool};
 
 /// The result of a step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +39,9 @@ pub struct Artifact {
     /// What a container image is, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
+    /// What a model is, as far as its own files say. Since contract 1.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelFacts>,
 }
 
 /// A container image, by what its registry says of it before its layers are fetched.

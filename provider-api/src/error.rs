@@ -44,7 +44,7 @@ pub struct Hint {
     /// What to do, in words.
     pub text: String,
     /// Command to paste. `{host}` stands for the path the host was called by, `{again}` for
-    /// the whole command line without its `--gpu`.
+    /// the whole command line, less the flag that is added behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }

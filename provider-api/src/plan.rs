@@ -354,6 +354,9 @@ fn observe_timeout_ms() -> u64 {
 pub struct StageModel {
     /// Model reference, as in the pool.
     pub reference: String,
+    /// Where the file behind a URL can be had as well, in this order, as in the pool; needs a digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
     /// Quantisation to pick where the reference offers several, as in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quant: Option<String>,
@@ -363,9 +366,21 @@ pub struct StageModel {
     /// Directory to stage it into instead of the host's store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dir: Option<String>,
-    /// File formats the engine reads, by name suffix, for example `gguf`. Empty: any.
+    /// Patterns of the files to take from a repository, as in the pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+    /// Patterns of the files to leave, as in the pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// File formats the engine reads, by name suffix, for example `gguf`; a directory must hold a file
+    /// of one of them. Empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub formats: Vec<String>,
+    /// Where a directory must have a file: at one of these paths in it, part by part. `*` stands for any
+    /// part, `#` for one of digits alone; a path that ends with `/` for all that lies below it. Empty:
+    /// anywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layout: Vec<String>,
     /// Whether the engine reads a file or a directory.
     #[serde(default)]
     pub shape: ModelShape,

@@ -188,12 +188,17 @@ pub struct Readiness {
     /// Longest silence accepted from a loading engine, in milliseconds since its last sign of
     /// progress (log growth or bytes read), not since its start.
     pub stall_timeout_ms: u64,
+    /// Longest time from its start until it is ready, in milliseconds, whatever progress it makes;
+    /// `None`: the host's own limit. Since contract 1.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 impl Default for Readiness {
     fn default() -> Self {
         Self {
             stall_timeout_ms: 120_000,
+            timeout_ms: None,
         }
     }
 }
@@ -364,10 +369,20 @@ pub struct ModelSource {
     /// Reference: `builtin:haiku`, `file:/abs/model.gguf`, `./model.gguf`, `https://…`, `hf:…`.
     #[serde(rename = "ref")]
     pub reference: String,
+    /// Where the file behind a URL can be had as well, in this order: the same bytes, told by `checksum`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
     /// Directory to stage it into instead of the host's store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_dir: Option<String>,
     /// Expected digest, `sha256:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// Patterns of the files to take from a repository, `*` for any text, `/` included; empty: those
+    /// that an engine needs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+    /// Patterns of the files to leave; they win over `include`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
 }

@@ -176,7 +176,8 @@ pub struct ContainerLaunch {
 #[serde(default)]
 pub struct Mount {
     /// `{STEP.path}` or something below it, `{files}` or something below it, or `{cache.NAME}`. Only
-    /// a cache can be written.
+    /// a cache can be written. The first part of a split GGUF model, `NAME-00001-of-00003.gguf`, brings
+    /// the others with it, beside it, where the target is named in the same way.
     pub source: Template,
     /// Absolute path inside the container.
     pub target: String,
@@ -266,6 +267,10 @@ pub struct Resources {
     /// Device memory in bytes, over all devices; 0 for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vram_bytes: Option<u64>,
+    /// Main memory in bytes, without which it would not run or only by swapping; absent: not known. It is
+    /// not started where less is available.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// The model an engine serves.
@@ -293,6 +298,23 @@ pub struct Diagnosis {
     /// Whether another port may help: the host then tries the next one.
     #[serde(default)]
     pub port_taken: bool,
+    /// What it was that failed, where that is no matter of the engine's own; told apart where engines
+    /// that fell are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<DiagnosisKind>,
+}
+
+/// What failed, where it was not the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiagnosisKind {
+    /// A GPU or its driver.
+    Gpu,
+    /// Memory was full: the GPU's or the machine's.
+    Memory,
+    /// Something that only later versions tell apart.
+    #[serde(other)]
+    Other,
 }
 
 /// How it is proven that an engine sits on the GPU. Every part that is given must hold.

@@ -9,7 +9,12 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 
 /// Contract version that this crate speaks.
-pub const CONTRACT_VERSION: &str = "1.1.0";
+///
+/// 1.0: processes from source. 1.1: containers, packages, downloaded programs and running engines, each
+/// a feature below. 1.2: fields that describe and may be ignored, so that it brings no feature:
+/// `Artifact.model`, `include`, `exclude`, `mirrors` and `layout` of models, `kind` of diagnoses, and
+/// `readiness.timeout_ms`.
+pub const CONTRACT_VERSION: &str = "1.2.0";
 
 /// Something a document may rely on and a reader may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,7 +61,7 @@ fn kinds(minor: &str, name: &str) -> Vec<String> {
 }
 
 /// Minor versions there are records of, oldest first.
-const MINORS: [&str; 2] = ["1.0", "1.1"];
+const MINORS: [&str; 3] = ["1.0", "1.1", "1.2"];
 /// The minor version that this crate writes.
 const LATEST: &str = MINORS[MINORS.len() - 1];
 
