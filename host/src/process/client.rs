@@ -1,19 +1,20 @@
 //! The host's side of a keeper.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::OwnedFd,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Child, Exited, ProcessError, ProcessIdentity, Spec,
+    Child, Exited, ProcessError, ProcessIdentity, Spec, control,
     keeper::{Ended, MARKER, protocol::Ask},
     link::{Link, Started},
 };
@@ -24,6 +25,11 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Longest time a keeper takes for an answer that needs no child.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Freed memory is not put aside for the next of its size: a minder, a copy of the keeper, frees what is of
+/// no use to it, and only what lies together can be given back. For the GNU C library alone; no child
+/// inherits it.
+const ALLOCATOR: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
 
 /// How the keeper is started.
 #[derive(Debug, Clone)]
@@ -67,6 +73,8 @@ struct Inner {
     options: KeeperOptions,
     /// The conversation with its process; another one once that is gone.
     link: Mutex<Option<Arc<Link>>>,
+    /// Conversations with keepers of other hosts, one for all that was adopted from each.
+    others: tokio::sync::Mutex<HashMap<ProcessIdentity, Weak<Link>>>,
 }
 
 impl Keeper {
@@ -78,6 +86,7 @@ impl Keeper {
                 directory: directory(home),
                 options,
                 link: Mutex::new(None),
+                others: tokio::sync::Mutex::default(),
             }),
         }
     }
@@ -120,6 +129,54 @@ impl Keeper {
             exit,
             on_drop,
         })
+    }
+
+    /// Takes over a child that the keeper of another host has: one that is kept. From now on it is
+    /// this host's, as if it had started it; when this host is gone, its limit runs again. Where its
+    /// keeper is older than this, ends that are asked for here are told as somebody else's.
+    ///
+    /// `program`: what it is called in messages. Dropped, it goes on.
+    pub async fn adopt(
+        &self,
+        address: ChildAddress,
+        process: ProcessIdentity,
+        program: &Path,
+    ) -> Result<Running, ProcessError> {
+        let adopted = async {
+            let link = self.other(address.keeper).await?;
+            let exit = link.adopt(address.child).await?;
+            Ok((link, exit))
+        };
+        let (link, exit) = within(ANSWER_LIMIT, "adopt", adopted).await?;
+        Ok(Running {
+            link,
+            program: name_of(program),
+            child: address.child,
+            process,
+            exit,
+            on_drop: OnDrop::Leave,
+        })
+    }
+
+    /// The conversation with the keeper of another host.
+    async fn other(&self, keeper: ProcessIdentity) -> Result<Arc<Link>, ProcessError> {
+        let mut others = self.inner.others.lock().await;
+        let known = others.get(&keeper).and_then(Weak::upgrade);
+        if let Some(link) = known.filter(|link| !link.is_over()) {
+            return Ok(link);
+        }
+        if !keeper.is_alive() {
+            return Err(ProcessError::KeeperGone { exited: None });
+        }
+        let socket = control::open(&self.inner.directory, keeper.pid).await;
+        let socket = socket.map_err(|error| ProcessError::Keeper {
+            operation: "connect",
+            reason: error.to_string(),
+        })?;
+        let link = Link::to(socket, keeper).await?;
+        others.retain(|_, link| link.strong_count() > 0);
+        others.insert(keeper, Arc::downgrade(&link));
+        Ok(link)
     }
 
     /// Runs a command to its end. On cancellation its whole tree is killed and gone before this
@@ -201,6 +258,7 @@ fn start(directory: &Path, options: &KeeperOptions) -> Result<Arc<Link>, Process
         // Children get exactly what their specification names; an operator's secrets must not stand
         // in the environment of a process of their own user.
         .env_clear()
+        .env(ALLOCATOR.0, ALLOCATOR.1)
         .current_dir(directory)
         .stdin(Stdio::from(OwnedFd::from(far)))
         // What the host's own output leads to must not be held open by a keeper that outlives it.
@@ -254,7 +312,7 @@ enum OnDrop {
     Leave,
 }
 
-/// A child that was started. Dropped, it is ended: a step at once, an engine with TERM, grace, KILL,
+/// A child that was started or adopted. Dropped, it is ended: a step at once, an engine with TERM, grace, KILL,
 /// unless it is kept.
 #[derive(Debug)]
 pub struct Running {
@@ -291,9 +349,14 @@ impl Running {
     /// Waits until it and its whole tree have ended and its log is complete. May be called again.
     pub async fn wait(&self) -> Result<Ended, ProcessError> {
         let mut exit = self.exit.clone();
-        match exit.wait_for(Option::is_some).await {
-            Ok(ended) => Ok(ended.clone().expect("waited for it")),
-            Err(_) => Err(self.link.gone().await),
+        // What is borrowed from the channel must not be held across another wait.
+        let ended = match exit.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone(),
+            Err(_) => None,
+        };
+        match ended {
+            Some(ended) => Ok(ended),
+            None => Err(self.link.gone().await),
         }
     }
 
@@ -321,12 +384,24 @@ impl Running {
         self.link.order(Ask::Kill { child: self.child });
     }
 
-    /// Lets an engine outlive this host. From then on it ends by itself or by a stop.
-    pub async fn keep(&mut self) -> Result<(), ProcessError> {
-        let asked = self.link.ask(Ask::Keep { child: self.child });
+    /// Lets an engine outlive this host, for `limit` where there is one: unless somebody adopts it
+    /// until then, it is ended. Else it ends by itself or by a stop. Gives the limit that holds: a
+    /// keeper of an earlier version knows none, and keeps for ever.
+    pub async fn keep(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<Option<Duration>, ProcessError> {
+        let is_kept = self.on_drop == OnDrop::Leave;
+        if is_kept && self.link.is_old() {
+            return Ok(None);
+        }
+        let limit = limit.filter(|_| !self.link.is_old());
+        let limit_ms = limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let child = self.child;
+        let asked = self.link.ask("keep", Ask::Keep { child, limit_ms });
         within(ANSWER_LIMIT, "keep", asked).await?;
         self.on_drop = OnDrop::Leave;
-        Ok(())
+        Ok(limit)
     }
 }
 

@@ -121,7 +121,29 @@ pub enum Child {
         farewell: Option<Box<Farewell>>,
         /// Documents removed once nothing of it is left: its record.
         remove: Vec<Removal>,
+        /// Lock files that are shared until nothing of it is left: of what it reads.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        holds: Vec<PathBuf>,
     },
+}
+
+impl Child {
+    /// Lock files that are shared until nothing of it is left.
+    pub(super) fn holds(&self) -> &[PathBuf] {
+        match self {
+            Self::Step => &[],
+            Self::Engine { holds, .. } => holds,
+        }
+    }
+
+    /// Whether it is only a client of what runs elsewhere. Killing it would end nothing, and what it
+    /// is half-way through making there would be lost to whoever cleans up.
+    pub(super) fn is_a_client(&self) -> bool {
+        let Self::Engine { farewell, .. } = self else {
+            return false;
+        };
+        farewell.is_some()
+    }
 }
 
 /// How a child ended.

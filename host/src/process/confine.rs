@@ -35,7 +35,7 @@ const X32: i64 = 0x4000_0000;
 
 /// Starts a command with standard output and standard error of this process, everything else as the
 /// specification says. Must be called by a single-threaded process that outlives the child: its
-/// death kills it.
+/// death kills it, unless what runs is not the child itself.
 pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
     let own = rustix::process::geteuid().as_raw();
     if let Some(identity) = spec.identity
@@ -60,6 +60,7 @@ pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
     let parent = rustix::process::getpid();
     let identity = spec.identity.filter(|_| own == 0);
     let privileges = spec.privileges;
+    let dies_with_parent = !spec.child.is_a_client();
 
     #[expect(
         clippy::disallowed_methods,
@@ -76,7 +77,15 @@ pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
     // SAFETY: the closure runs in the child between fork and exec. The parent is single-threaded
     // (this function's contract), so no lock can be held by a thread that does not exist any more.
     unsafe {
-        command.pre_exec(move || confine(parent, identity, privileges, filter.as_ref()));
+        command.pre_exec(move || {
+            confine(
+                parent,
+                dies_with_parent,
+                identity,
+                privileges,
+                filter.as_ref(),
+            )
+        });
     }
     command.spawn().map_err(|error| diagnose(spec, &error))
 }
@@ -117,6 +126,7 @@ pub(super) fn spawn_last(
 
 fn confine(
     parent: Pid,
+    dies_with_parent: bool,
     identity: Option<Identity>,
     privileges: Privileges,
     filter: Option<&BpfProgram>,
@@ -141,7 +151,9 @@ fn confine(
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     }
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if dies_with_parent {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
     if rustix::process::getppid() != Some(parent) {
         // It died before the signal was asked for.
         return Err(io::ErrorKind::BrokenPipe.into());

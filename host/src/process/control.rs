@@ -58,7 +58,7 @@ impl Control {
             .ask("hello", Ask::Hello { version: VERSION })
             .await?
         {
-            Tell::Hello { version, .. } if version == VERSION => Ok(control),
+            Tell::Hello { version, .. } if (1..=VERSION).contains(&version) => Ok(control),
             _ => Err(refused(
                 "hello",
                 &"it speaks another version of the protocol",
@@ -159,7 +159,7 @@ fn refused(operation: &'static str, reason: &dyn std::fmt::Display) -> ProcessEr
 
 /// Connects through the directory's descriptor: the path of a home may be longer than the 107
 /// bytes that a socket's address holds (unix(7)).
-async fn open(directory: &Path, keeper: i32) -> io::Result<UnixStream> {
+pub(super) async fn open(directory: &Path, keeper: i32) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let handle: OwnedFd = rustix::fs::open(directory, flags, Mode::empty())?;
     let path = format!(

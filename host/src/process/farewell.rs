@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::{fs::OpenOptionsExt, process::ExitStatusExt},
     path::PathBuf,
     process::ExitStatus,
     time::{Duration, Instant},
@@ -20,10 +20,14 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Question, ask, confine};
+use super::{Exited, Question, ask, confine};
+use crate::narrate::chain;
 
 /// Most bytes kept of an answer.
 const ANSWER_LIMIT: u64 = 256 * 1024;
+
+/// Most lines kept of a complaint.
+const COMPLAINT_LINES: usize = 5;
 
 /// Pause between two looks whether a command has ended.
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -41,17 +45,36 @@ pub struct Farewell {
     pub mark: String,
     /// Text in the program's complaint, in lower case, that means that nothing is there.
     pub nothing: String,
+    /// Second question, put where nothing is there: whether a part of it is.
+    #[serde(default)]
+    pub part: Option<Part>,
+    /// File that has something in it once all that the child makes elsewhere can be found and removed;
+    /// until then a signal to the child would leave something that nobody knows of. Removed with the
+    /// rest.
+    #[serde(default)]
+    pub made: Option<PathBuf>,
     /// File that keeps the answer, beside the log.
     pub answer: PathBuf,
     /// Arguments of the removal.
     pub remove: Vec<String>,
-    /// Longest time each of the two may take, in milliseconds; then it is killed.
+    /// Longest time each of them may take, in milliseconds; then it is killed.
     pub limit_ms: u64,
+}
+
+/// How a program is asked for what it has of something that it never made whole, because it was killed
+/// while it made it. Such a part has no mark of whose it is, and is nothing that runs: by its name alone
+/// it is removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Arguments of the question. The program ends well where there is one.
+    pub ask: Vec<String>,
+    /// Exit status that means that there is none; with any other it has not answered.
+    pub none: i32,
 }
 
 /// What a command said.
 struct Said {
-    success: bool,
+    exited: Exited,
     output: String,
     complaint: String,
 }
@@ -78,37 +101,68 @@ impl Farewell {
         let Ok(said) = self.run(&self.ask) else {
             return false;
         };
-        match self.judge(&said) {
+        let left = match (self.judge(&said), &self.part) {
+            (Left::Nothing, Some(part)) => match self.run(&part.ask) {
+                Ok(said) => part.judge(&said),
+                Err(_) => Left::Unknown,
+            },
+            (left, _) => left,
+        };
+        let gone = match left {
             Left::Nothing | Left::SomebodyElses => true,
             Left::Ours => self
                 .run(&self.remove)
                 .is_ok_and(|said| self.is_removed(&said)),
             Left::Unknown => false,
-        }
+        };
+        self.forget_made(gone);
+        gone
     }
 
-    /// The same, beside other work.
-    pub async fn carry_out_beside(&self) -> bool {
-        let Some(said) = self.run_beside(&self.ask).await else {
-            return false;
+    /// The same, beside other work; what is in the way where something of ours is left, or may be.
+    pub async fn carry_out_beside(&self) -> Result<(), String> {
+        let mut said = self.run_beside(&self.ask).await?;
+        let mut left = self.judge(&said);
+        if let (Left::Nothing, Some(part)) = (left, &self.part) {
+            said = self.run_beside(&part.ask).await?;
+            left = part.judge(&said);
+        }
+        let gone = match left {
+            Left::Nothing | Left::SomebodyElses => Ok(()),
+            Left::Ours => {
+                let said = self.run_beside(&self.remove).await?;
+                match self.is_removed(&said) {
+                    true => Ok(()),
+                    false => Err(said.complained()),
+                }
+            }
+            Left::Unknown => Err(said.complained()),
         };
-        match self.judge(&said) {
-            Left::Nothing | Left::SomebodyElses => true,
-            Left::Ours => self
-                .run_beside(&self.remove)
-                .await
-                .is_some_and(|said| self.is_removed(&said)),
-            Left::Unknown => false,
+        self.forget_made(gone.is_ok());
+        gone
+    }
+
+    /// Whether the child is still making what is to be removed behind it.
+    pub(super) fn is_half_made(&self) -> bool {
+        // Docker's client makes the file before, and fills it then.
+        let is_written = |path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
+        self.made.as_ref().is_some_and(|path| !is_written(path))
+    }
+
+    /// The next child's file is not to be there before it.
+    fn forget_made(&self, gone: bool) {
+        if let (true, Some(path)) = (gone, &self.made) {
+            let _ = fs::remove_file(path);
         }
     }
 
     /// Reads an answer, and keeps it where there is one.
     fn judge(&self, said: &Said) -> Left {
-        if said.success {
+        if said.exited.success() {
             // An answer that cannot be kept is only missed in a message.
             let _ = self.keep(&said.output);
         }
-        match (said.success, said.output.contains(&self.mark)) {
+        match (said.exited.success(), said.output.contains(&self.mark)) {
             (true, true) => Left::Ours,
             (true, false) => Left::SomebodyElses,
             (false, _) if self.says_nothing(said) => Left::Nothing,
@@ -117,7 +171,7 @@ impl Farewell {
     }
 
     fn is_removed(&self, said: &Said) -> bool {
-        said.success || self.says_nothing(said)
+        said.exited.success() || self.says_nothing(said)
     }
 
     fn says_nothing(&self, said: &Said) -> bool {
@@ -144,27 +198,49 @@ impl Farewell {
         let child = confine::spawn_last(&self.program, args, &self.env, to, complain)?;
         let status = end_of(child, Duration::from_millis(self.limit_ms))?;
         Ok(Said {
-            success: status.success(),
+            exited: Exited::of(status.code(), status.signal()),
             output: text(output)?,
             complaint: text(error)?,
         })
     }
 
-    async fn run_beside(&self, args: &[String]) -> Option<Said> {
-        let answer = ask(&Question {
+    async fn run_beside(&self, args: &[String]) -> Result<Said, String> {
+        let question = Question {
             program: self.program.clone(),
             args: args.to_vec(),
             env: self.env.clone(),
             identity: None,
             limit: Duration::from_millis(self.limit_ms),
-        })
-        .await
-        .ok()?;
-        Some(Said {
-            success: answer.exited.success(),
+        };
+        let answer = ask(&question).await.map_err(|error| chain(&error))?;
+        Ok(Said {
+            exited: answer.exited,
             output: answer.stdout,
             complaint: answer.stderr,
         })
+    }
+}
+
+impl Said {
+    /// The last lines of what a program that failed has complained of.
+    fn complained(&self) -> String {
+        let lines = self.complaint.trim().lines();
+        let mut last: Vec<&str> = lines.rev().take(COMPLAINT_LINES).collect();
+        last.reverse();
+        match last.is_empty() {
+            true => "it failed without a word".to_owned(),
+            false => last.join("\n"),
+        }
+    }
+}
+
+impl Part {
+    fn judge(&self, said: &Said) -> Left {
+        match said.exited {
+            Exited::Code(0) => Left::Ours,
+            Exited::Code(code) if code == self.none => Left::Nothing,
+            _ => Left::Unknown,
+        }
     }
 }
 
@@ -205,6 +281,8 @@ mod tests {
             ask: shell(ask),
             mark: "home-4711".to_owned(),
             nothing: "no such container".to_owned(),
+            part: None,
+            made: Some(directory.join("made")),
             answer: directory.join("answer"),
             remove: shell(&format!("touch {}", directory.join("removed").display())),
             limit_ms: 500,
@@ -224,12 +302,68 @@ mod tests {
                 let place = tempfile::tempdir().unwrap();
                 let farewell = farewell(place.path(), ask);
                 let told = if beside {
-                    farewell.carry_out_beside().await
+                    farewell.carry_out_beside().await.is_ok()
                 } else {
                     farewell.carry_out()
                 };
                 assert_eq!(told, gone, "{ask}");
                 assert_eq!(place.path().join("removed").exists(), removed, "{ask}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_in_the_way_is_repeated() {
+        let place = tempfile::tempdir().unwrap();
+        let mine = "echo home-4711";
+        let complains = "echo 'Error: removing container x: device or resource busy' >&2; exit 125";
+        for (ask, remove, expected) in [
+            (
+                mine,
+                complains,
+                "Error: removing container x: device or resource busy",
+            ),
+            (mine, "exit 3", "it failed without a word"),
+            (
+                "echo is the daemon running >&2; exit 1",
+                "true",
+                "is the daemon running",
+            ),
+            (mine, "seq 9 >&2; exit 1", "5\n6\n7\n8\n9"),
+        ] {
+            let mut farewell = farewell(place.path(), ask);
+            farewell.remove = vec!["-c".to_owned(), remove.to_owned()];
+            assert_eq!(farewell.carry_out_beside().await.unwrap_err(), expected);
+        }
+        let slow = farewell(place.path(), "sleep 20");
+        let said = slow.carry_out_beside().await.unwrap_err();
+        assert_eq!(said, "`/bin/sh` did not answer within 500 ms");
+    }
+
+    #[tokio::test]
+    async fn a_part_of_what_is_not_there_is_removed() {
+        let none = "echo Error: no such container x >&2; exit 1";
+        for (ask, part, gone, removed) in [
+            (none, "exit 0", true, true),
+            (none, "exit 1", true, false),
+            (none, "exit 125", false, false),
+            (none, "kill -KILL $$", false, false),
+            ("echo it is of another", "exit 0", true, false),
+        ] {
+            for beside in [false, true] {
+                let place = tempfile::tempdir().unwrap();
+                let mut farewell = farewell(place.path(), ask);
+                farewell.part = Some(Part {
+                    ask: vec!["-c".to_owned(), part.to_owned()],
+                    none: 1,
+                });
+                let told = if beside {
+                    farewell.carry_out_beside().await.is_ok()
+                } else {
+                    farewell.carry_out()
+                };
+                assert_eq!(told, gone, "{part}");
+                assert_eq!(place.path().join("removed").exists(), removed, "{part}");
             }
         }
     }

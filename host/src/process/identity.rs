@@ -25,6 +25,12 @@ struct Stat {
 }
 
 impl ProcessIdentity {
+    /// No process at all.
+    pub const NOBODY: Self = Self {
+        pid: 0,
+        start_time_ticks: 0,
+    };
+
     /// The identity of a process that exists now, a zombie included.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {

@@ -20,13 +20,13 @@ use tokio::{
 
 use super::{
     Ended, Exited, ProcessError, ProcessIdentity, Spec, StartFailure,
-    keeper::protocol::{Ask, ChildId, Request, Tell, VERSION},
+    keeper::protocol::{Ask, ChildId, KNOWS_ADOPT, Request, Tell, VERSION},
 };
 
 /// Longest time between a keeper's last word and its end.
 const REAP_LIMIT: Duration = Duration::from_secs(2);
 
-/// An open conversation. Dropping it closes the host's side; the keeper then ends its children.
+/// An open conversation. Dropping it closes this side; a host's own keeper then ends its children.
 #[derive(Debug)]
 pub(super) struct Link {
     keeper: ProcessIdentity,
@@ -41,6 +41,8 @@ struct Shared {
     next: u64,
     waiting: HashMap<u64, oneshot::Sender<Answer>>,
     exits: HashMap<ChildId, watch::Sender<Option<Ended>>>,
+    /// Version that the keeper speaks with us, once it has said so.
+    version: u32,
     over: bool,
 }
 
@@ -69,7 +71,28 @@ impl Link {
         let pid = i32::try_from(child.id()).expect("a pid is a positive i32");
         // It is not reaped yet, so it has an entry even if it has ended.
         let keeper = ProcessIdentity::of(pid).ok_or(io::ErrorKind::NotFound)?;
-        let (reader, writer) = UnixStream::from_std(socket)?.into_split();
+        let link = Self::begin(UnixStream::from_std(socket)?, keeper, reap(child));
+        link.order(Ask::Hello { version: VERSION });
+        Ok(link)
+    }
+
+    /// Begins a conversation with the keeper of another host.
+    pub(super) async fn to(
+        socket: UnixStream,
+        keeper: ProcessIdentity,
+    ) -> Result<Arc<Self>, ProcessError> {
+        let link = Self::begin(socket, keeper, async { None });
+        link.ask("hello", Ask::Hello { version: VERSION }).await?;
+        Ok(link)
+    }
+
+    /// `end`: how the keeper ended, once it has said its last word.
+    fn begin(
+        socket: UnixStream,
+        keeper: ProcessIdentity,
+        end: impl Future<Output = Option<Exited>> + Send + 'static,
+    ) -> Arc<Self> {
+        let (reader, writer) = socket.into_split();
         let (outgoing, lines) = mpsc::unbounded_channel();
         let (tell_gone, gone) = watch::channel(None);
         let shared = Arc::new(Mutex::new(Shared::default()));
@@ -77,20 +100,23 @@ impl Link {
         let reading = read(reader, Arc::clone(&shared), outgoing.downgrade());
         tokio::spawn(async move {
             reading.await;
-            let _ = tell_gone.send(Some(reap(child).await));
+            let _ = tell_gone.send(Some(end.await));
         });
-        let link = Arc::new(Self {
+        Arc::new(Self {
             keeper,
             outgoing,
             shared,
             gone,
-        });
-        link.order(Ask::Hello { version: VERSION });
-        Ok(link)
+        })
     }
 
     pub(super) fn keeper(&self) -> ProcessIdentity {
         self.keeper
+    }
+
+    /// Whether the keeper is of a version that knows neither limits nor adopters, as far as it has said.
+    pub(super) fn is_old(&self) -> bool {
+        (1..KNOWS_ADOPT).contains(&lock(&self.shared).version)
     }
 
     /// Whether the keeper will say nothing more.
@@ -112,10 +138,30 @@ impl Link {
         }
     }
 
+    /// Takes over a child that another host has started; where its end will be told.
+    pub(super) async fn adopt(
+        &self,
+        child: ChildId,
+    ) -> Result<watch::Receiver<Option<Ended>>, ProcessError> {
+        let (sender, exit) = watch::channel(None);
+        // Before it is asked for: its end may be told in the same moment.
+        lock(&self.shared).exits.insert(child, sender);
+        let ask = match self.is_old() {
+            false => Ask::Adopt { child },
+            // No signal at all: only whether the child is there.
+            true => Ask::Signal { child, signal: 0 },
+        };
+        let adopted = self.ask("adopt", ask).await;
+        if adopted.is_err() {
+            lock(&self.shared).exits.remove(&child);
+        }
+        adopted.map(|()| exit)
+    }
+
     /// Asks for something that is done or refused.
-    pub(super) async fn ask(&self, ask: Ask) -> Result<(), ProcessError> {
-        match self.answer("keep", ask).await? {
-            Answer::Refused(reason) => Err(refused("keep", reason)),
+    pub(super) async fn ask(&self, operation: &'static str, ask: Ask) -> Result<(), ProcessError> {
+        match self.answer(operation, ask).await? {
+            Answer::Refused(reason) => Err(refused(operation, reason)),
             _ => Ok(()),
         }
     }
@@ -225,7 +271,11 @@ impl Shared {
                 (id, Answer::Started(started))
             }
             Tell::NotStarted { id, reason } => (id, Answer::NotStarted(reason)),
-            Tell::Done { id } | Tell::Hello { id, .. } => (id, Answer::Done),
+            Tell::Hello { id, version } => {
+                self.version = version;
+                (id, Answer::Done)
+            }
+            Tell::Done { id } => (id, Answer::Done),
             Tell::Refused { id, reason } => (id, Answer::Refused(reason)),
             Tell::Exited { child, ended } => {
                 if let Some(exit) = self.exits.remove(&child) {

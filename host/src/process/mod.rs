@@ -10,12 +10,15 @@ mod client;
 mod command;
 mod confine;
 mod control;
+mod daemon;
 mod error;
 mod farewell;
 mod identity;
 mod keeper;
 mod link;
 mod log;
+mod memory_kills;
+mod quiet;
 mod removal;
 mod sockets;
 #[cfg(test)]
@@ -31,9 +34,12 @@ pub use command::{
     Child, Exited, Identity, LogFile, Network, Output, Privileges, Spec, quote, signal_name,
 };
 pub use control::{Control, sweep};
+pub use daemon::start_daemon;
 pub use error::{ProcessError, StartFailure};
-pub use farewell::Farewell;
+pub use farewell::{Farewell, Part};
 pub use identity::{BytesRead, ProcessIdentity, bytes_read, descendants};
 pub use keeper::{Ended, MARKER, run, run_if_keeper};
+pub use memory_kills::MemoryKills;
+pub use quiet::{rest, share_one_heap};
 pub use removal::Removal;
-pub use sockets::sockets_of;
+pub use sockets::{Sockets, sockets_of};

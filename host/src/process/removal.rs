@@ -33,7 +33,8 @@ impl Removal {
         }
     }
 
-    fn applies(&self) -> bool {
+    /// Whether the document is there and says so.
+    pub(crate) fn applies(&self) -> bool {
         // Neither a link nor a pipe in its place is waited for or followed.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()

@@ -18,35 +18,56 @@ use super::{
 /// Longest time the helper may take.
 const HELPER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Inodes of the sockets that these processes hold. `identity` is whose they are, where they are not
-/// this process's own. Processes that have ended hold none.
+/// What a helper prints in place of what it may not see either.
+const CLOSED: &str = "closed";
+
+/// Sockets that processes hold.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// Their inodes.
+    pub inodes: BTreeSet<u64>,
+    /// Whether there may be more: a process may not be looked into.
+    pub may_be_more: bool,
+}
+
+/// The sockets that these processes hold. `identity` is whose they are, where they are not this process's
+/// own. Processes that have ended hold none.
 pub async fn sockets_of(
     keeper: &Keeper,
     processes: &[ProcessIdentity],
     identity: Option<Identity>,
-) -> Result<BTreeSet<u64>, ProcessError> {
-    let mut inodes = BTreeSet::new();
+) -> Result<Sockets, ProcessError> {
+    let mut sockets = Sockets::default();
     let mut closed = Vec::new();
     for process in processes {
         match inodes_of(process.pid) {
-            Ok(found) => inodes.extend(found),
+            Ok(found) => sockets.inodes.extend(found),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 closed.push(process.pid);
             }
             Err(_) => {}
         }
     }
-    if !closed.is_empty() && identity.is_some() {
-        inodes.extend(ask_helper(keeper, &closed, identity).await?);
+    if closed.is_empty() {
+        return Ok(sockets);
     }
-    Ok(inodes)
+    match identity {
+        None => sockets.may_be_more = true,
+        Some(_) => {
+            let answer = ask_helper(keeper, &closed, identity).await?;
+            let inodes = answer.lines().filter_map(|line| line.parse::<u64>().ok());
+            sockets.inodes.extend(inodes);
+            sockets.may_be_more = answer.lines().any(|line| line == CLOSED);
+        }
+    }
+    Ok(sockets)
 }
 
 async fn ask_helper(
     keeper: &Keeper,
     pids: &[i32],
     identity: Option<Identity>,
-) -> Result<BTreeSet<u64>, ProcessError> {
+) -> Result<String, ProcessError> {
     let options = keeper.options();
     let mut args = options.arguments.clone();
     args.push(HELP_WITH_SOCKETS.to_owned());
@@ -59,18 +80,17 @@ async fn ask_helper(
         limit: HELPER_LIMIT,
     })
     .await?;
-    Ok(answer
-        .stdout
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .collect())
+    Ok(answer.stdout)
 }
 
-/// The helper: prints the inodes, one per line.
+/// The helper: prints the inodes, one per line, and a word for each process that is closed to it as well.
 pub(super) fn answer(pids: impl Iterator<Item = OsString>) -> ExitCode {
-    let pids = pids.filter_map(|pid| pid.to_str()?.parse().ok());
-    for inode in pids.filter_map(|pid| inodes_of(pid).ok()).flatten() {
-        println!("{inode}");
+    for pid in pids.filter_map(|pid| pid.to_str()?.parse().ok()) {
+        match inodes_of(pid) {
+            Ok(inodes) => inodes.iter().for_each(|inode| println!("{inode}")),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => println!("{CLOSED}"),
+            Err(_) => {}
+        }
     }
     ExitCode::SUCCESS
 }

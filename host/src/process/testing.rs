@@ -4,7 +4,12 @@
     reason = "a keeper must have one thread: the harness becomes one before its main makes more"
 )]
 
-use std::path::Path;
+use std::{
+    os::fd::OwnedFd,
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
 
 use super::{Keeper, KeeperOptions, keeper};
 use crate::config::paths::Home;
@@ -19,6 +24,20 @@ pub(crate) fn keeper_at(root: &Path) -> Keeper {
         arguments: vec![BECOME_A_KEEPER.to_owned()],
     };
     Keeper::new(&Home::at(root), options)
+}
+
+/// A keeper's process with this socket to its host, to be talked to by hand.
+pub(crate) fn start_at(root: &Path, host: UnixStream) -> Child {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "process/ is the room that starts processes"
+    )]
+    Command::new("/proc/self/exe")
+        .arg(BECOME_A_KEEPER)
+        .current_dir(root)
+        .stdin(Stdio::from(OwnedFd::from(host)))
+        .spawn()
+        .unwrap()
 }
 
 extern "C" fn become_a_keeper_if_asked() {

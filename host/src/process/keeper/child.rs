@@ -15,6 +15,7 @@ use super::{
     minder::{self, Parting},
     protocol::{Order, Report},
     startup::{self, Side},
+    stay::Stay,
 };
 use crate::process::{
     Exited, LogFile, Output, ProcessIdentity, Spec, StartFailure, log::CappedLog,
@@ -42,8 +43,8 @@ pub(super) struct Minded {
     pub(super) process: Option<ProcessIdentity>,
     /// What it prints.
     pub(super) pumps: Vec<Pump>,
-    /// Whether it outlives its host.
-    pub(super) kept: bool,
+    /// Whether it outlives its host, and for how long.
+    pub(super) stay: Stay,
     /// Whether another process than the host asked for its end.
     pub(super) asked_elsewhere: bool,
     /// What the minder last said about its end, and when.
@@ -65,13 +66,21 @@ pub(super) struct Pump {
 }
 
 impl Minded {
-    /// Makes logs, pipes and a minder for a command.
-    pub(super) fn start(request: u64, spec: &Spec) -> Result<Self, StartFailure> {
+    /// Makes logs, pipes and a minder for a command. `forget`: called in the minder, which is a copy of
+    /// this process, to let go of what is of no use there.
+    pub(super) fn start(
+        request: u64,
+        spec: &Spec,
+        forget: impl FnOnce(),
+    ) -> Result<Self, StartFailure> {
         let (outputs, pumps) = open_outputs(&spec.output)?;
         let (near, far) = UnixStream::pair().map_err(other)?;
         let error = outputs.last().expect("there is at least one output");
         let minder_pid = match startup::fork().map_err(other)? {
-            Side::Child => minder::run(spec, &far, &outputs[0], error),
+            Side::Child => {
+                forget();
+                minder::run(spec, &far, &outputs[0], error)
+            }
             Side::Parent(pid) => pid,
         };
         Ok(Self {
@@ -80,7 +89,7 @@ impl Minded {
             minder_pid,
             process: None,
             pumps,
-            kept: false,
+            stay: Stay::Bound,
             asked_elsewhere: false,
             ended: None,
             abandoned: false,
@@ -155,6 +164,12 @@ impl Minded {
     /// Gives the minder an order.
     pub(super) fn order(&mut self, order: Order) {
         self.minder.send(&order);
+    }
+
+    /// Nobody has come for it in time: it is withdrawn at once, and ended the way its kind says.
+    pub(super) fn give_up(&mut self) {
+        self.parting.withdraw();
+        self.order(Order::End);
     }
 
     /// Lets go: the minder then ends the child the way its kind says.

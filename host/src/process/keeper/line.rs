@@ -53,7 +53,8 @@ impl Lines {
     /// Takes what has come. Lines that are no documents of this kind are skipped: a newer peer may
     /// say more than this version knows.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Vec<T> {
-        let mut buffer = [0; 16 * 1024];
+        // On the stack of every minder, which stays as large as it was once.
+        let mut buffer = [0; 2 * 1024];
         while !self.over {
             match self.socket.read(&mut buffer) {
                 Ok(0) => self.over = true,

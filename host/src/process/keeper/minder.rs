@@ -18,20 +18,28 @@ use rustix::{
 };
 
 use super::{
+    hold,
     line::Lines,
     protocol::{Order, Report},
     startup::{self, Standard},
 };
 use crate::process::{
     Child, Exited, Farewell, ProcessIdentity, Removal, Spec, StartFailure, confine,
-    identity::descendants,
+    identity::descendants, quiet::let_go_of_freed,
 };
 
 /// How long killed processes may take to disappear before they count as survivors.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
+/// Longest time that orders wait for a child that is still making what is to be removed behind it.
+const HALF_MADE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest time that what is left of a tree may go on once the farewell is done: a container's
+/// monitor takes the container's network down.
+const TIDY_LIMIT: Duration = Duration::from_secs(10);
+
 /// Pause between two looks for descendants that are still there.
-const KILL_INTERVAL: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs a minder in a fresh copy of the keeper. `output` and `error` become the child's streams.
 pub(super) fn run(spec: &Spec, control: &UnixStream, output: &OwnedFd, error: &OwnedFd) -> ! {
@@ -70,10 +78,11 @@ fn mind(spec: &Spec, control: &UnixStream, output: &OwnedFd, error: &OwnedFd) ->
     let _ = rustix::thread::set_name(c"host-minder");
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
 
-    let started = confine::spawn(spec);
+    let started = hold::share(spec.child.holds())
+        .and_then(|held| confine::spawn(spec).map(|child| (child, held)));
     startup::silence([Standard::Output, Standard::Error])?;
-    let child = match started {
-        Ok(child) => child,
+    let (child, held) = match started {
+        Ok(started) => started,
         Err(reason) => {
             say(&mut control, &Report::NotStarted(reason));
             return Ok(());
@@ -91,17 +100,23 @@ fn mind(spec: &Spec, control: &UnixStream, output: &OwnedFd, error: &OwnedFd) ->
         return Ok(());
     };
     control.send(&Report::Started(process));
+    // It waits from now on, one for each child: of the keeper's memory it needs next to nothing.
+    let_go_of_freed();
 
     let minder = Minder {
         control,
         signals,
         first,
         end: EndPlan::of(&spec.child),
+        started: Instant::now(),
         exited: None,
+        tidying: None,
         terminated: None,
         killing: None,
     };
     let (mut control, report) = minder.until_the_end();
+    // Who hears of the end may remove what it has read.
+    hold::let_go(held);
     say(&mut control, &report);
     Ok(())
 }
@@ -158,6 +173,16 @@ impl Parting {
         }
     }
 
+    /// Whether the child is still making what its farewell removes.
+    fn is_half_made(&self) -> bool {
+        self.farewell.as_ref().is_some_and(|it| it.is_half_made())
+    }
+
+    /// Nobody is to find it any more.
+    pub(super) fn withdraw(&mut self) {
+        self.withdraw.drain(..).for_each(|it| it.carry_out());
+    }
+
     /// Whether it takes commands, and with them time.
     pub(super) fn takes_time(&self) -> bool {
         self.farewell.is_some()
@@ -166,7 +191,7 @@ impl Parting {
     /// Its first process has ended: nobody is to find it, and what it has left elsewhere goes. Blocks
     /// for as long as the farewell's limits allow.
     pub(super) fn begin(&mut self) {
-        self.withdraw.drain(..).for_each(|it| it.carry_out());
+        self.withdraw();
         if let Some(farewell) = self.farewell.take()
             && !farewell.carry_out()
         {
@@ -187,8 +212,11 @@ struct Minder {
     signals: OwnedFd,
     first: i32,
     end: EndPlan,
+    started: Instant,
     /// How the first process ended, once it has.
     exited: Option<Exited>,
+    /// Until when what is left of the tree may end by itself.
+    tidying: Option<Instant>,
     /// When KILL follows on TERM.
     terminated: Option<Instant>,
     /// Since when the tree is being killed.
@@ -204,6 +232,7 @@ impl Minder {
                 // it is still writing down tells how the container ended.
                 self.end.parting.begin();
                 self.killing = None;
+                self.tidying = Some(Instant::now() + TIDY_LIMIT);
                 continue;
             }
             let overdue = self
@@ -212,22 +241,37 @@ impl Minder {
             if !left || overdue {
                 return self.finish(left);
             }
-            if self.exited.is_some() || self.killing.is_some() {
+            if self.is_half_made() {
+                // Podman loses a container's network, rules of the packet filter included, when it is
+                // ended while it starts one; docker's daemon makes a container all the same.
+                std::thread::sleep(INTERVAL);
+                continue;
+            }
+            let tidies = self.tidying.is_some_and(|limit| limit > Instant::now());
+            if (self.exited.is_some() || self.killing.is_some()) && !tidies {
                 self.kill();
             }
             if self.terminated.is_some_and(|limit| limit <= Instant::now()) {
                 self.kill();
+            }
+            if self.control.is_over() {
+                // The keeper is gone, or has let go of this child. Seen before the wait: what a failed
+                // answer has told ends no wait.
+                self.begin_end();
             }
             self.wait();
             startup::asked_to_end(&self.signals);
             for order in self.control.receive() {
                 self.obey(order);
             }
-            if self.control.is_over() {
-                // The keeper is gone, or has let go of this child.
-                self.begin_end();
-            }
         }
+    }
+
+    /// Whether orders have to wait.
+    fn is_half_made(&self) -> bool {
+        self.exited.is_none()
+            && self.started.elapsed() < HALF_MADE_LIMIT
+            && self.end.parting.is_half_made()
     }
 
     fn obey(&mut self, order: Order) {
@@ -291,8 +335,8 @@ impl Minder {
     }
 
     fn wait(&self) {
-        let limit = if self.killing.is_some() {
-            Some(KILL_INTERVAL)
+        let limit = if self.killing.is_some() || self.tidying.is_some() {
+            Some(INTERVAL)
         } else {
             self.terminated
                 .map(|limit| limit.saturating_duration_since(Instant::now()))

@@ -6,7 +6,8 @@
 //!
 //! | who dies, however | who notices | what happens |
 //! |---|---|---|
-//! | host | keeper: its socket closes | steps are killed, engines get TERM, grace, KILL; kept ones stay |
+//! | host | keeper: its socket closes | steps are killed, engines get TERM, grace, KILL; kept ones stay, for ever or until their limit |
+//! | adopter | keeper: its socket closes | the limit of what it had adopted runs again |
 //! | keeper | minders: their sockets close | the same, nothing is kept |
 //! | minder | kernel: parent-death signal | the child's first process is killed; the keeper, subreaper too, kills the rest |
 //! | child | minder | what is left of its tree is killed |
@@ -16,11 +17,14 @@
 //! a provider.
 
 mod child;
+mod hold;
 mod line;
 mod minder;
+mod peers;
 pub(super) mod protocol;
 mod serve;
 mod startup;
+mod stay;
 
 use std::process::ExitCode;
 

@@ -9,8 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::process::{Exited, ProcessIdentity, Spec, StartFailure};
 
 /// Version of this protocol. A keeper may be older than the program that talks to it: a detached
-/// engine outlives an upgrade. Whoever meets another version signals the processes itself.
-pub(crate) const VERSION: u32 = 1;
+/// engine outlives an upgrade. Both speak the older of their two versions.
+///
+/// | version | what is new |
+/// |---|---|
+/// | 1 | start, keep, signal, end, kill |
+/// | 2 | `limit_ms` of `keep`; `adopt` |
+pub(crate) const VERSION: u32 = 2;
+
+/// First version in which a child can be adopted. Of an older keeper it is watched without being told.
+pub(crate) const KNOWS_ADOPT: u32 = 2;
 
 /// Longest line accepted, in bytes.
 pub(crate) const LINE_LIMIT: usize = 4 * 1024 * 1024;
@@ -21,6 +29,11 @@ pub(crate) type ChildId = u64;
 /// Name of a keeper's socket in `state/keepers/`.
 pub(crate) fn socket_name(keeper: i32) -> String {
     format!("{keeper}.sock")
+}
+
+/// The keeper whose socket has this name.
+pub(super) fn keeper_of(name: &str) -> Option<i32> {
+    name.strip_suffix(".sock")?.parse().ok()
 }
 
 /// From host to keeper.
@@ -47,8 +60,18 @@ pub(crate) enum Ask {
         /// The command.
         spec: Box<Spec>,
     },
-    /// Let an engine outlive its host. Only the keeper's own host may.
+    /// Let an engine outlive its host. Only the keeper's own host and adopters may.
     Keep {
+        /// Which.
+        child: ChildId,
+        /// How long it stays once neither its host nor an adopter is connected, in milliseconds; then
+        /// it is ended the way its kind says. Absent: until somebody stops it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit_ms: Option<u64>,
+    },
+    /// Look after an engine that is kept: while this connection lives its time does not run, and an
+    /// end asked for over it was asked for by the one whose engine it is.
+    Adopt {
         /// Which.
         child: ChildId,
     },

@@ -2,14 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    os::fd::{AsFd, OwnedFd},
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
-    },
-    path::PathBuf,
-    time::Duration,
+    io,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -20,13 +15,12 @@ use rustix::{
 use super::{
     child::Minded,
     line::Lines,
-    protocol::{Ask, ChildId, Ended, Order, Request, Tell, VERSION, socket_name},
+    peers::Peers,
+    protocol::{Ask, ChildId, Ended, Order, Request, Tell, VERSION},
     startup,
+    stay::Stay,
 };
 use crate::process::{Child, Spec, identity::children};
-
-/// Most peers served at a time; more are turned away.
-const PEER_LIMIT: usize = 32;
 
 /// How often an end is looked at while its output is still being drained.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
@@ -41,8 +35,7 @@ pub(super) fn serve() -> io::Result<()> {
     let mut keeper = Keeper {
         signals: startup::watch_signals()?,
         host: Some(host),
-        door: None,
-        peers: Vec::new(),
+        peers: Peers::default(),
         children: BTreeMap::new(),
         next: 1,
         ending: false,
@@ -51,9 +44,7 @@ pub(super) fn serve() -> io::Result<()> {
     while !keeper.is_done() {
         keeper.turn();
     }
-    if let Some((_, path)) = &keeper.door {
-        let _ = fs::remove_file(path);
-    }
+    keeper.peers.close();
     Ok(())
 }
 
@@ -61,9 +52,7 @@ struct Keeper {
     signals: OwnedFd,
     /// The host; `None` once it is gone.
     host: Option<Lines>,
-    /// Where other processes of this user knock; open while there is an engine.
-    door: Option<(UnixListener, PathBuf)>,
-    peers: Vec<Lines>,
+    peers: Peers,
     children: BTreeMap<ChildId, Minded>,
     next: ChildId,
     /// Whether it was told to end by a signal.
@@ -89,9 +78,10 @@ impl Keeper {
             self.ending = true;
             self.children.values_mut().for_each(Minded::let_go);
         }
-        self.open_the_door();
+        self.peers.let_in();
         self.hear_host();
         self.hear_peers();
+        self.end_what_is_left_alone();
         self.hear_minders();
         self.reap();
         for child in self.children.values_mut() {
@@ -104,22 +94,26 @@ impl Keeper {
 
     fn wait(&self) {
         let mut interests = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        let talks = self.host.iter().chain(&self.peers);
+        interests.extend(self.peers.interests());
         let minders = self.children.values().map(|child| &child.minder);
-        for lines in talks.chain(minders) {
+        for lines in self.host.iter().chain(minders) {
             if !lines.interest().is_empty() {
                 interests.push(PollFd::new(lines.socket(), lines.interest()));
             }
-        }
-        if let Some((listener, _)) = &self.door {
-            interests.push(PollFd::new(listener, PollFlags::IN));
         }
         let pumps = self.children.values().flat_map(|child| &child.pumps);
         for pipe in pumps.filter_map(|pump| pump.pipe()) {
             interests.push(PollFd::new(pipe, PollFlags::IN));
         }
         let draining = self.children.values().any(|child| child.ended.is_some());
-        let limit = draining.then(|| Timespec::try_from(DRAIN_INTERVAL).unwrap_or_default());
+        let now = Instant::now();
+        let left = self.children.values().filter_map(|it| it.stay.left(now));
+        let limit = left.chain(draining.then_some(DRAIN_INTERVAL)).min();
+        // Whoever was found gone while something was sent to it makes no sound any more: nothing that
+        // is polled for would end the wait.
+        let gone = self.host.as_ref().is_some_and(Lines::is_over) || self.peers.is_any_over();
+        let limit = if gone { Some(Duration::ZERO) } else { limit };
+        let limit = limit.map(|limit| Timespec::try_from(limit).unwrap_or_default());
         let _ = poll(&mut interests, limit.as_ref());
     }
 
@@ -133,32 +127,48 @@ impl Keeper {
         }
         if gone {
             self.host = None;
-            let bound = self.children.values_mut().filter(|child| !child.kept);
-            bound.for_each(Minded::let_go);
+            let all = self.children.values_mut();
+            all.filter(|child| child.stay == Stay::Bound)
+                .for_each(Minded::let_go);
         }
     }
 
     fn hear_peers(&mut self) {
-        for index in 0..self.peers.len() {
-            self.peers[index].flush();
-            for request in self.peers[index].receive() {
-                self.obey(From::Peer(index), request);
+        for peer in 0..self.peers.count() {
+            for request in self.peers.hear(peer) {
+                self.obey(From::Peer(peer), request);
             }
         }
-        self.peers.retain(|peer| !peer.is_over());
+        self.peers.leave();
+    }
+
+    /// Ends what was kept for a while and nobody has come for.
+    fn end_what_is_left_alone(&mut self) {
+        let (now, has_host) = (Instant::now(), self.host.is_some());
+        for (number, child) in &mut self.children {
+            let attended = has_host || self.peers.attend(*number);
+            if child.stay.runs_out(attended, now) {
+                child.give_up();
+            }
+        }
     }
 
     fn obey(&mut self, from: From, request: Request) {
         let id = request.id;
         let done = match (request.ask, from) {
-            (Ask::Hello { .. }, _) => {
-                let version = VERSION;
+            (Ask::Hello { version }, _) => {
+                let version = version.min(VERSION);
                 return self.tell(from, &Tell::Hello { id, version });
             }
             (Ask::Spawn { spec }, From::Host) if !self.ending => return self.spawn(id, &spec),
             (Ask::Spawn { .. }, From::Host) => Err("the keeper is ending"),
-            (Ask::Keep { child }, From::Host) => self.with(child, |child| child.kept = true),
-            (Ask::Spawn { .. } | Ask::Keep { .. }, From::Peer(_)) => Err("only its host may"),
+            (Ask::Keep { child, limit_ms }, _) if self.looks_after(from, child) => {
+                self.with(child, |child| child.stay = Stay::kept(limit_ms))
+            }
+            (Ask::Adopt { child }, From::Peer(peer)) => self.adopt(peer, child),
+            (Ask::Spawn { .. } | Ask::Keep { .. } | Ask::Adopt { .. }, _) => {
+                Err("only its host may")
+            }
             (Ask::Signal { child, signal }, _) => {
                 self.order(from, child, Order::Signal(signal), false)
             }
@@ -175,11 +185,32 @@ impl Keeper {
         self.tell(from, &answer);
     }
 
+    /// Whether it is this one's engine: started by it, or adopted.
+    fn looks_after(&self, from: From, child: ChildId) -> bool {
+        match from {
+            From::Host => true,
+            From::Peer(peer) => self.peers.has_adopted(peer, child),
+        }
+    }
+
+    fn adopt(&mut self, peer: usize, number: ChildId) -> Result<(), &'static str> {
+        let child = self.children.get(&number).ok_or("it has ended")?;
+        if child.stay == Stay::Bound {
+            return Err("it is bound to its host");
+        }
+        if child.stay.is_over() || child.ended.is_some() {
+            return Err("it is being ended");
+        }
+        self.peers.adopt(peer, number);
+        Ok(())
+    }
+
     fn spawn(&mut self, id: u64, spec: &Spec) {
         if matches!(spec.child, Child::Engine { .. }) {
-            self.make_a_door();
+            self.peers.make_a_door();
         }
-        match Minded::start(id, spec) {
+        let children = &mut self.children;
+        match Minded::start(id, spec, || children.clear()) {
             Ok(child) => {
                 self.children.insert(self.next, child);
                 self.next += 1;
@@ -195,8 +226,9 @@ impl Keeper {
         order: Order,
         ends: bool,
     ) -> Result<(), &'static str> {
+        let elsewhere = ends && !self.looks_after(from, child);
         self.with(child, |child| {
-            child.asked_elsewhere |= ends && from != From::Host;
+            child.asked_elsewhere |= elsewhere;
             child.order(order);
         })
     }
@@ -210,7 +242,7 @@ impl Keeper {
     fn tell(&mut self, to: From, tell: &Tell) {
         match to {
             From::Host => self.host.iter_mut().for_each(|host| host.send(tell)),
-            From::Peer(index) => self.peers[index].send(tell),
+            From::Peer(peer) => self.peers.tell(peer, tell),
         }
     }
 
@@ -288,47 +320,8 @@ impl Keeper {
                     ended,
                 };
                 self.tell(From::Host, &tell);
-                self.peers.iter_mut().for_each(|peer| peer.send(&tell));
+                self.peers.tell_end(number, &tell);
             }
         }
     }
-
-    /// Opens the socket at which other processes of this user can ask for an end. Without it the
-    /// engine still runs: they signal it themselves then.
-    fn make_a_door(&mut self) {
-        if self.door.is_some() {
-            return;
-        }
-        let path = PathBuf::from(socket_name(rustix::process::getpid().as_raw_pid()));
-        let _ = fs::remove_file(&path);
-        let Ok(listener) = UnixListener::bind(&path) else {
-            return;
-        };
-        // The directory is closed to others already; this is the second bolt.
-        let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
-        if listener.set_nonblocking(true).is_ok() {
-            self.door = Some((listener, path));
-        }
-    }
-
-    fn open_the_door(&mut self) {
-        let Some((listener, _)) = &self.door else {
-            return;
-        };
-        while let Ok((socket, _)) = listener.accept() {
-            if self.peers.len() < PEER_LIMIT
-                && is_one_of_us(&socket)
-                && let Ok(lines) = Lines::new(socket)
-            {
-                self.peers.push(lines);
-            }
-        }
-    }
-}
-
-/// Whether the other side runs as this user or as root.
-fn is_one_of_us(socket: &UnixStream) -> bool {
-    let own = rustix::process::geteuid();
-    rustix::net::sockopt::socket_peercred(socket.as_fd())
-        .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
