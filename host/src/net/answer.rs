@@ -4,15 +4,7 @@ use reqwest::{Response, header::HeaderMap};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{
-    Net, NetError, Trust,
-    client::status_error,
-    shown,
-    transfer::{next_chunk, pause},
-};
-
-/// Times that a server is asked that does not answer.
-const TRIES: u32 = 3;
+use super::{Net, NetError, Trust, client::status_error, pace::Pace, shown};
 
 /// A question.
 #[derive(Debug, Clone)]
@@ -35,6 +27,12 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
+/// The text of a form.
+pub(crate) fn form(pairs: &[(&str, &str)]) -> String {
+    let mut text = url::form_urlencoded::Serializer::new(String::new());
+    text.extend_pairs(pairs).finish()
+}
+
 impl Net {
     /// Asks, and follows redirects. A server that fails is asked again after a pause; any other
     /// status is an answer.
@@ -43,34 +41,20 @@ impl Net {
         ask: &Ask<'_>,
         cancel: &CancellationToken,
     ) -> Result<Answer, NetError> {
-        let tries = async {
-            let mut failures = 0;
-            loop {
-                match self.ask_once(ask).await {
-                    Err(error) if error.is_worth_retrying() && failures + 1 < TRIES => {
-                        failures += 1;
-                        tokio::time::sleep(pause(failures, &error)).await;
-                    }
-                    other => return other,
-                }
-            }
-        };
-        tokio::select! {
-            () = cancel.cancelled() => Err(NetError::Cancelled { url: shown(ask.url) }),
-            result = tries => result,
-        }
+        self.patiently(ask.url, cancel, || self.ask_once(ask)).await
     }
 
-    /// Sends a form, for which a redirect is no answer. Not sent twice: it may count.
+    /// Sends a form, as [`form`] writes it, for which a redirect is no answer. Not sent twice: it may
+    /// count.
     pub(crate) async fn submit(
         &self,
         ask: &Ask<'_>,
-        form: &[(&str, &str)],
+        form: &str,
         cancel: &CancellationToken,
     ) -> Result<Answer, NetError> {
         let submitted = async {
-            let response = self.post(ask.url, ask.named_by, form, ask.trust).await?;
-            read(ask, response).await
+            let response = self.post(ask, form).await?;
+            self.read(ask, response).await
         };
         tokio::select! {
             () = cancel.cancelled() => Err(NetError::Cancelled { url: shown(ask.url) }),
@@ -78,32 +62,56 @@ impl Net {
         }
     }
 
+    /// Sends a document. It may arrive more than once: a server that fails is given it again after a
+    /// pause. Redirects are answers, since what is sent may be meant for this server alone.
+    #[cfg(feature = "otlp")]
+    pub(crate) async fn deliver(
+        &self,
+        ask: &Ask<'_>,
+        body: &[u8],
+        cancel: &CancellationToken,
+    ) -> Result<Answer, NetError> {
+        self.patiently(ask.url, cancel, || self.deliver_once(ask, body))
+            .await
+    }
+
+    #[cfg(feature = "otlp")]
+    async fn deliver_once(&self, ask: &Ask<'_>, body: &[u8]) -> Result<Answer, NetError> {
+        let response = self.send_document(ask, body.to_vec()).await?;
+        self.read(ask, response).await
+    }
+
     async fn ask_once(&self, ask: &Ask<'_>) -> Result<Answer, NetError> {
-        let (response, _) = self
+        let reached = self
             .get(ask.url, ask.named_by, ask.headers, ask.trust)
             .await?;
-        read(ask, response).await
+        self.read(ask, reached.response).await
     }
-}
 
-async fn read(ask: &Ask<'_>, mut response: Response) -> Result<Answer, NetError> {
-    let status = response.status().as_u16();
-    if status == 429 || status >= 500 {
-        return Err(status_error(&response));
-    }
-    let mut body = Vec::new();
-    while let Some(chunk) = next_chunk(ask.url, &mut response).await? {
-        body.extend_from_slice(&chunk);
-        if body.len() as u64 > ask.limit_bytes {
-            return Err(NetError::TooLarge {
-                url: shown(ask.url),
-                limit_bytes: ask.limit_bytes,
-            });
+    pub(super) async fn read(
+        &self,
+        ask: &Ask<'_>,
+        mut response: Response,
+    ) -> Result<Answer, NetError> {
+        let status = response.status().as_u16();
+        if status == 429 || status >= 500 {
+            return Err(status_error(&response));
         }
+        let mut body = Vec::new();
+        let mut pace = Pace::default();
+        while let Some(chunk) = self.next_chunk(ask.url, &mut response, &mut pace).await? {
+            body.extend_from_slice(&chunk);
+            if body.len() as u64 > ask.limit_bytes {
+                return Err(NetError::TooLarge {
+                    url: shown(ask.url),
+                    limit_bytes: ask.limit_bytes,
+                });
+            }
+        }
+        Ok(Answer {
+            status,
+            headers: response.headers().clone(),
+            body,
+        })
     }
-    Ok(Answer {
-        status,
-        headers: response.headers().clone(),
-        body,
-    })
 }

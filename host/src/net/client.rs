@@ -1,32 +1,28 @@
-//! The client, and single requests with their redirects.
+//! The client, and single requests.
 
 use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
 use reqwest::{
     Client, NoProxy, Proxy, RequestBuilder, Response,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect,
 };
+use tokio_util::bytes::Bytes;
 use url::Url;
 
-use super::{NetError, SharedGate, is_loopback, shown};
+use super::{
+    Ask, Broken, Digest, NetError, SharedGate, certificates, is_loopback, limits::Limits,
+    pace::Pace, retry::retry_after, shown,
+};
 use crate::config::environment::Environment;
 
 /// Longest wait for a connection, name look-up and TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Longest silence accepted from a server.
-pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Redirects followed for one request.
-const HOPS: usize = 10;
-
-/// Longest pause that a server may ask for.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The transfer engine. Cheap to clone; the client is made when it is first needed.
 #[derive(Clone)]
@@ -38,17 +34,23 @@ struct Shared {
     environment: Environment,
     gate: SharedGate,
     identity: Verification,
+    limits: Limits,
     client: OnceLock<Client>,
+    /// Those that verify servers otherwise, each made once.
+    others: Mutex<HashMap<Verification, Net>>,
 }
 
 /// How servers prove who they are, beyond what the environment says.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Verification {
     /// Files with certificate authorities that are trusted as well.
     pub(crate) authorities: Vec<PathBuf>,
     /// Whether they need not: by the operator's word.
     pub(crate) off: bool,
 }
+
+/// What forms are.
+const FORM: &str = "application/x-www-form-urlencoded";
 
 /// What makes up for a connection that anybody on the way could change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,26 +67,62 @@ impl Net {
     /// A transfer engine with proxies and certificates of this environment, asking this gate.
     #[must_use]
     pub fn new(environment: &Environment, gate: SharedGate) -> Self {
+        Self::made_of(
+            environment,
+            gate,
+            Verification::default(),
+            Limits::default(),
+        )
+    }
+
+    fn made_of(
+        environment: &Environment,
+        gate: SharedGate,
+        identity: Verification,
+        limits: Limits,
+    ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 environment: environment.clone(),
                 gate,
-                identity: Verification::default(),
+                identity,
+                limits,
                 client: OnceLock::new(),
+                others: Mutex::default(),
             }),
         }
     }
 
-    /// One that verifies servers otherwise, everything else being the same.
-    pub(crate) fn verifying(&self, identity: Verification) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                environment: self.shared.environment.clone(),
-                gate: Arc::clone(&self.shared.gate),
-                identity,
-                client: OnceLock::new(),
-            }),
+    /// One that verifies servers so, everything else being the same; itself where nothing is said. Its
+    /// connections are kept for whoever asks for the same later.
+    pub(crate) fn verifying(&self, identity: &Verification) -> Self {
+        let own = &self.shared;
+        if own.identity == *identity || *identity == Verification::default() {
+            return self.clone();
         }
+        let mut others = own.others.lock().expect("no holder panics");
+        let make = || {
+            let gate = Arc::clone(&own.gate);
+            Self::made_of(&own.environment, gate, identity.clone(), own.limits)
+        };
+        others.entry(identity.clone()).or_insert_with(make).clone()
+    }
+
+    /// One with other limits, everything else being the same.
+    #[cfg(test)]
+    pub(super) fn limited(&self, limits: Limits) -> Self {
+        let own = &self.shared;
+        let gate = Arc::clone(&own.gate);
+        Self::made_of(&own.environment, gate, own.identity.clone(), limits)
+    }
+
+    /// Whether others connect to servers for us. Then they look up what names stand for.
+    pub(super) fn has_proxy(&self) -> bool {
+        proxies(&self.shared.environment).is_ok_and(|proxies| !proxies.is_empty())
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.shared.limits
     }
 
     /// Asks whether a host may be reached, without reaching it.
@@ -92,7 +130,7 @@ impl Net {
         self.check(url, None)
     }
 
-    fn check(&self, url: &Url, from: Option<&str>) -> Result<(), NetError> {
+    pub(super) fn check(&self, url: &Url, from: Option<&str>) -> Result<(), NetError> {
         let host = url.host_str().unwrap_or_default();
         self.shared
             .gate
@@ -103,7 +141,7 @@ impl Net {
             })
     }
 
-    fn client(&self) -> Result<Client, NetError> {
+    pub(super) fn client(&self) -> Result<Client, NetError> {
         if let Some(client) = self.shared.client.get() {
             return Ok(client.clone());
         }
@@ -111,75 +149,86 @@ impl Net {
         Ok(self.shared.client.get_or_init(|| client).clone())
     }
 
-    /// Sends a GET and follows its redirects, hop by hop. The answer's status is what it is; it
-    /// comes with the URL that gave it, credentials included, which the answer's own lacks. The gate is told who vouches for a hop: the host that named the URL, else the first one.
-    pub(super) async fn get(
-        &self,
-        url: &Url,
-        named_by: Option<&str>,
-        headers: &HeaderMap,
-        trust: Trust,
-    ) -> Result<(Response, Url), NetError> {
-        let mut current = url.clone();
-        let mut from = named_by;
-        let mut headers = headers.clone();
-        for _ in 0..=HOPS {
-            check_scheme(&current, trust)?;
-            self.check(&current, from)?;
-            let response = self.send(&current, &headers).await?;
-            let Some(next) = next_hop(&current, &response)? else {
-                return Ok((response, current));
-            };
-            if current.scheme() == "https" && next.scheme() != "https" && !is_loopback(&next) {
-                return Err(NetError::Redirect {
-                    url: shown(url),
-                    reason: format!("away from https, to {}", shown(&next)),
-                });
-            }
-            if next.origin() != current.origin() {
-                headers.remove(AUTHORIZATION);
-            }
-            from = named_by.or(url.host_str());
-            current = next;
-        }
-        Err(NetError::Redirect {
-            url: shown(url),
-            reason: format!("more than {HOPS} times"),
-        })
-    }
-
     /// Sends a form. Its redirects are not followed.
-    pub(super) async fn post(
+    pub(super) async fn post(&self, ask: &Ask<'_>, form: &str) -> Result<Response, NetError> {
+        check_scheme(ask.url, ask.trust)?;
+        self.check(ask.url, ask.named_by)?;
+        let mut headers = ask.headers.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(FORM));
+        let request = self.client()?.post(ask.url.clone()).headers(headers);
+        self.answer_of(ask.url, request.body(form.to_owned())).await
+    }
+
+    /// Sends a document. Its redirects are not followed.
+    #[cfg(feature = "otlp")]
+    pub(super) async fn send_document(
+        &self,
+        ask: &super::Ask<'_>,
+        body: Vec<u8>,
+    ) -> Result<Response, NetError> {
+        check_scheme(ask.url, ask.trust)?;
+        self.check(ask.url, ask.named_by)?;
+        let request = self.client()?.post(ask.url.clone());
+        let request = request.headers(ask.headers.clone()).body(body);
+        self.answer_of(ask.url, request).await
+    }
+
+    pub(super) async fn send(&self, url: &Url, headers: &HeaderMap) -> Result<Response, NetError> {
+        let request = self.client()?.get(url.clone()).headers(headers.clone());
+        self.answer_of(url, request).await
+    }
+
+    pub(super) async fn answer_of(
         &self,
         url: &Url,
-        named_by: Option<&str>,
-        form: &[(&str, &str)],
-        trust: Trust,
+        request: RequestBuilder,
     ) -> Result<Response, NetError> {
-        check_scheme(url, trust)?;
-        self.check(url, named_by)?;
-        let text = url::form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(form)
-            .finish();
-        let request = self.client()?.post(url.clone());
-        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        answer_of(url, request.body(text)).await
+        let limit = self.limits().silence;
+        match tokio::time::timeout(limit, request.send()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(self.not_connected(url, error)),
+            Err(_) => Err(NetError::Stalled {
+                url: shown(url),
+                bytes: 0,
+                limit,
+            }),
+        }
     }
 
-    async fn send(&self, url: &Url, headers: &HeaderMap) -> Result<Response, NetError> {
-        let request = self.client()?.get(url.clone()).headers(headers.clone());
-        answer_of(url, request).await
-    }
-}
-
-async fn answer_of(url: &Url, request: RequestBuilder) -> Result<Response, NetError> {
-    match tokio::time::timeout(STALL_TIMEOUT, request.send()).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(error)) => Err(connection(url, error)),
-        Err(_) => Err(NetError::Stalled {
+    /// A connection error that says which proxy it was.
+    fn not_connected(&self, url: &Url, source: reqwest::Error) -> NetError {
+        let source = Broken::of(source);
+        NetError::Connection {
             url: shown(url),
-            limit: STALL_TIMEOUT,
-        }),
+            source: match proxy_of(url, &self.shared.environment) {
+                Some(proxy) => source.with_proxy(&proxy),
+                None => source,
+            },
+        }
+    }
+
+    /// The next bytes of an answer; `None` at its end. `pace` is this answer's from its start.
+    pub(super) async fn next_chunk(
+        &self,
+        url: &Url,
+        response: &mut Response,
+        pace: &mut Pace,
+    ) -> Result<Option<Bytes>, NetError> {
+        let limit = self.limits().silence;
+        let stalled = |bytes| NetError::Stalled {
+            url: shown(url),
+            bytes,
+            limit,
+        };
+        let chunk = match tokio::time::timeout(limit, response.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| connection(url, error))?,
+            Err(_) => return Err(stalled(0)),
+        };
+        let came = chunk.as_ref().map(|chunk| chunk.len() as u64);
+        match came.and_then(|bytes| pace.too_slow(bytes, self.limits())) {
+            Some(bytes) => Err(stalled(bytes)),
+            None => Ok(chunk),
+        }
     }
 }
 
@@ -187,25 +236,30 @@ async fn answer_of(url: &Url, request: RequestBuilder) -> Result<Response, NetEr
 pub(super) fn connection(url: &Url, source: reqwest::Error) -> NetError {
     NetError::Connection {
         url: shown(url),
-        source: source.without_url(),
+        source: Broken::of(source),
     }
 }
 
 /// The error for an answer that is not what was asked for.
 pub(super) fn status_error(response: &Response) -> NetError {
-    let retry_after = response
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-        .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
     NetError::Status {
         url: shown(response.url()),
         status: response.status().as_u16(),
-        retry_after,
+        retry_after: retry_after(response.headers()),
     }
 }
 
-fn check_scheme(url: &Url, trust: Trust) -> Result<(), NetError> {
+/// Refuses a URL that nothing can be fetched from: plain http to another machine, where no digest says
+/// what must arrive.
+pub(crate) fn check_transport(url: &Url, digest: Option<&Digest>) -> Result<(), NetError> {
+    let trust = match digest {
+        Some(_) => Trust::Digest,
+        None => Trust::Transport,
+    };
+    check_scheme(url, trust)
+}
+
+pub(super) fn check_scheme(url: &Url, trust: Trust) -> Result<(), NetError> {
     match url.scheme() {
         "https" => Ok(()),
         "http" if trust != Trust::Transport || is_loopback(url) => Ok(()),
@@ -214,23 +268,10 @@ fn check_scheme(url: &Url, trust: Trust) -> Result<(), NetError> {
     }
 }
 
-fn next_hop(current: &Url, response: &Response) -> Result<Option<Url>, NetError> {
-    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-        return Ok(None);
-    }
-    response
-        .headers()
-        .get(LOCATION)
-        .and_then(|location| location.to_str().ok())
-        .and_then(|location| current.join(location).ok())
-        .map(Some)
-        .ok_or_else(|| NetError::Redirect {
-            url: shown(current),
-            reason: "nowhere".to_owned(),
-        })
-}
-
-fn make_client(environment: &Environment, identity: &Verification) -> Result<Client, NetError> {
+pub(super) fn make_client(
+    environment: &Environment,
+    identity: &Verification,
+) -> Result<Client, NetError> {
     // Fails when it was done before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
@@ -242,15 +283,11 @@ fn make_client(environment: &Environment, identity: &Verification) -> Result<Cli
     for proxy in proxies(environment)? {
         builder = builder.proxy(proxy);
     }
-    if let Some(path) = environment.path("SSL_CERT_FILE") {
-        let setting = |source| NetError::Setting {
-            setting: "SSL_CERT_FILE",
-            source,
-        };
-        builder = builder.tls_certs_only(certificates(&path).map_err(setting)?);
+    if let Some(authorities) = certificates::of_environment(environment)? {
+        builder = builder.tls_certs_only(authorities);
     }
     for path in &identity.authorities {
-        let more = certificates(path).map_err(|source| NetError::Setting {
+        let more = certificates::of_file(path).map_err(|source| NetError::Setting {
             setting: "a certificate authority of certs.d",
             source,
         })?;
@@ -263,27 +300,43 @@ fn make_client(environment: &Environment, identity: &Verification) -> Result<Cli
     })
 }
 
-fn certificates(
-    path: &Path,
-) -> Result<Vec<reqwest::Certificate>, Box<dyn std::error::Error + Send + Sync>> {
-    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(reqwest::Certificate::from_pem_bundle(&text)?)
+type Make = fn(&str) -> reqwest::Result<Proxy>;
+
+/// Variables that name proxies, in the order in which they are asked.
+const PROXIES: [(&str, &str, Make); 3] = [
+    ("HTTPS_PROXY", "https_proxy", |url| Proxy::https(url)),
+    ("HTTP_PROXY", "http_proxy", |url| Proxy::http(url)),
+    ("ALL_PROXY", "all_proxy", |url| Proxy::all(url)),
+];
+
+/// The proxy for a URL, in words without its password.
+fn proxy_of(url: &Url, environment: &Environment) -> Option<String> {
+    let own = format!("{}_proxy", url.scheme());
+    let named = PROXIES
+        .iter()
+        .filter(|(_, lower, _)| [&*own, "all_proxy"].contains(lower));
+    let mut named = named.filter_map(|(upper, lower, _)| {
+        let text = environment.get(lower).or_else(|| environment.get(upper))?;
+        Some((upper, text))
+    });
+    let (variable, text) = named.next()?;
+    // Its scheme may be left out.
+    let proxy = Url::parse(text).ok().filter(Url::has_host);
+    let mut proxy = proxy.or_else(|| Url::parse(&format!("http://{text}")).ok())?;
+    if proxy.password().is_some() {
+        proxy.set_password(Some("***")).ok()?;
+    }
+    Some(format!("the proxy {proxy} ({variable})"))
 }
 
 fn proxies(environment: &Environment) -> Result<Vec<Proxy>, NetError> {
-    type Make = fn(&str) -> reqwest::Result<Proxy>;
-    let kinds: [(&'static str, &str, Make); 3] = [
-        ("HTTPS_PROXY", "https_proxy", |url| Proxy::https(url)),
-        ("HTTP_PROXY", "http_proxy", |url| Proxy::http(url)),
-        ("ALL_PROXY", "all_proxy", |url| Proxy::all(url)),
-    ];
     let variable = |upper, lower| environment.get(lower).or_else(|| environment.get(upper));
     let except = format!(
         "{},localhost,127.0.0.0/8,::1",
         variable("NO_PROXY", "no_proxy").unwrap_or_default()
     );
     let mut proxies = Vec::new();
-    for (upper, lower, make) in kinds {
+    for (upper, lower, make) in PROXIES {
         if let Some(url) = variable(upper, lower) {
             let proxy = make(url).map_err(|source| NetError::Setting {
                 setting: upper,
@@ -313,5 +366,22 @@ mod tests {
         assert_eq!(error.to_string(), "cannot use HTTPS_PROXY");
         assert!(!crate::narrate::chain(&error).contains("secret"));
         assert_eq!(error.kind(), "bad-setting");
+    }
+
+    #[test]
+    fn a_proxy_is_told_by_who_named_it_and_without_its_password() {
+        let of = |url: &str, pairs: &[(&str, &str)]| {
+            let environment = Environment::from_pairs(pairs.iter().copied());
+            proxy_of(&url.parse().unwrap(), &environment)
+        };
+        let pairs = [
+            ("https_proxy", "http://bob:secret@proxy:3128"),
+            ("ALL_PROXY", "other:1080"),
+        ];
+        let told = of("https://models.test/m", &pairs).unwrap();
+        assert_eq!(told, "the proxy http://bob:***@proxy:3128/ (HTTPS_PROXY)");
+        let told = of("http://models.test/m", &pairs).unwrap();
+        assert_eq!(told, "the proxy http://other:1080/ (ALL_PROXY)");
+        assert_eq!(of("http://models.test/m", &pairs[..1]), None);
     }
 }

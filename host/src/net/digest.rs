@@ -5,8 +5,8 @@ use std::{fmt, fs::File, io::Read as _, path::Path};
 use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::{
-    fault::{Exit, Fault},
-    store::{self, StoreError},
+    fault::{Exit, Fault, Hint, hint},
+    store::{self, Store, StoreError},
 };
 
 /// An expected digest.
@@ -40,6 +40,19 @@ pub enum DigestError {
 impl Fault for DigestError {
     fn exit(&self) -> Exit {
         Exit::Config
+    }
+
+    fn hints(&self) -> Vec<Hint> {
+        let Self::Algorithm { text } = self else {
+            return Vec::new();
+        };
+        let hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let named = match text.len() {
+            64 if hexadecimal => format!("sha256:{text}"),
+            128 if hexadecimal => format!("sha512:{text}"),
+            _ => return vec![hint("give `sha256:` and what `sha256sum` prints", None)],
+        };
+        vec![hint(format!("write it as `{named}`"), None)]
     }
 
     fn kind(&self) -> &'static str {
@@ -152,10 +165,11 @@ impl Hashes {
     }
 }
 
-/// The digest of a file in the algorithm of `like`. Blocks.
-pub(crate) fn hash_file(path: &Path, like: &Digest) -> Result<Digest, StoreError> {
-    let failed = |source| StoreError::io("read", path, source);
-    let mut file = File::open(path).map_err(failed)?;
+/// The digest of a file in the algorithm of `like`, told to whom the store tells it. Blocks.
+pub(crate) fn hash_file(store: &Store, path: &Path, like: &Digest) -> Result<Digest, StoreError> {
+    let failed = |source| StoreError::of_reading(path, source);
+    let file = File::open(path).map_err(failed)?;
+    let mut file = store.watching(file, path).map_err(failed)?;
     let mut hashes = Hashes::for_expected(Some(like));
     let mut buffer = vec![0; 256 * 1024];
     loop {

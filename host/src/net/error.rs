@@ -1,13 +1,11 @@
 //! What can go wrong on the way.
 
+mod fault;
+
 use std::time::Duration;
 
-use super::{Digest, DigestError};
-use crate::{
-    fault::{Detail, Exit, Fault, Hint, hint},
-    policy::Refusal,
-    store::StoreError,
-};
+use super::{Broken, Digest, DigestError, NotRenewed};
+use crate::{policy::Refusal, store::StoreError};
 
 /// A failure to fetch. URLs in it are fit to be shown.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +56,7 @@ pub enum NetError {
         url: String,
         /// Why.
         #[source]
-        source: reqwest::Error,
+        source: Broken,
     },
     /// The server refused.
     #[error("{url} answered {status}")]
@@ -70,11 +68,24 @@ pub enum NetError {
         /// How long it asks to wait, where it says so.
         retry_after: Option<Duration>,
     },
-    /// Nothing came for too long.
-    #[error("{url} sent nothing for {} s", limit.as_secs())]
+    /// The server no longer gives it out, and who gave access does not give it again.
+    #[error("{url} answered {status}, and access to it was not renewed")]
+    NotRenewed {
+        /// What was asked for.
+        url: String,
+        /// Status code.
+        status: u16,
+        /// Why not.
+        #[source]
+        source: NotRenewed,
+    },
+    /// Nothing, or next to nothing, came for too long.
+    #[error("{url} sent {} for {} s", so_little(*bytes), limit.as_secs())]
     Stalled {
         /// What was asked for.
         url: String,
+        /// How much came in that time.
+        bytes: u64,
         /// The longest silence accepted.
         limit: Duration,
     },
@@ -91,6 +102,26 @@ pub enum NetError {
     WrongPart {
         /// What was asked for.
         url: String,
+    },
+    /// Its source has another version each time.
+    #[error("{url} changed while it was fetched")]
+    Changed {
+        /// What was asked for.
+        url: String,
+    },
+    /// None of several sources gave the file.
+    #[error("none of {} places gave the file", failures.len())]
+    Sources {
+        /// What each said, in the order in which they were asked; at least two.
+        failures: Vec<NetError>,
+    },
+    /// The content is packed, although it was asked for as it is.
+    #[error("{url} sends its content packed ({encoding}), though it was asked not to")]
+    Encoded {
+        /// What was asked for.
+        url: String,
+        /// `Content-Encoding` of the answer.
+        encoding: String,
     },
     /// More bytes than are accepted.
     #[error("{url} is larger than {limit_bytes} bytes")]
@@ -155,90 +186,41 @@ pub enum NetError {
     },
 }
 
+fn so_little(bytes: u64) -> String {
+    match bytes {
+        0 => "nothing".to_owned(),
+        _ => format!("only {bytes} bytes"),
+    }
+}
+
 impl NetError {
+    /// What sources said that did not give a file; at least one did.
+    pub(crate) fn of_sources(mut failures: Vec<Self>) -> Self {
+        match failures.len() {
+            1 => failures.remove(0),
+            _ => Self::Sources { failures },
+        }
+    }
+
+    /// Whether another source may do better.
+    pub(crate) fn is_of_its_source(&self) -> bool {
+        !matches!(
+            self,
+            Self::Store { .. } | Self::Cancelled { .. } | Self::Setting { .. }
+        )
+    }
+
     /// Whether the same request may succeed a moment later.
     #[must_use]
     pub fn is_worth_retrying(&self) -> bool {
         match self {
-            Self::Connection { source, .. } => !source.is_builder(),
+            Self::Connection { source, .. } => !source.is_final,
             Self::Status { status, .. } => {
                 matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504)
             }
             Self::Stalled { .. } | Self::WrongPart { .. } => true,
+            Self::NotRenewed { source, .. } => source.is_passing(),
             _ => false,
-        }
-    }
-}
-
-impl Fault for NetError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Forbidden { .. } | Self::Insecure { .. } => Exit::Refused,
-            Self::BadUrl { .. } | Self::BadDigest { .. } | Self::Setting { .. } => Exit::Config,
-            Self::Mismatch { .. } | Self::Size { .. } | Self::TooLarge { .. } => Exit::Verification,
-            Self::Store { source, .. } => source.exit(),
-            Self::Cancelled { .. } => Exit::Interrupted,
-            _ => Exit::Network,
-        }
-    }
-
-    fn hints(&self) -> Vec<Hint> {
-        match self {
-            Self::Connection { url, .. } => vec![hint(
-                "see whether the host can be reached from here",
-                Some(&format!("curl -sSIL {url}")),
-            )],
-            Self::Mismatch { .. } => vec![hint(
-                "the file changed at its source or on the way: compare with what its publisher \
-                 says before changing the expected digest",
-                None,
-            )],
-            Self::Insecure { .. } => vec![hint("use https, or give a sha256 checksum", None)],
-            Self::Status {
-                status: 401 | 403, ..
-            } => vec![hint(
-                "the server wants credentials for this file, or does not give it out",
-                None,
-            )],
-            Self::Store { source, .. } => source.hints(),
-            Self::Forbidden { source, .. } => source.hints(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn details(&self) -> Vec<Detail> {
-        match self {
-            Self::Mismatch {
-                expected, actual, ..
-            } => vec![
-                Detail::new("expected", expected.to_string()),
-                Detail::new("actual", actual.to_string()),
-            ],
-            Self::Store { source, .. } => source.details(),
-            Self::Forbidden { source, .. } => source.details(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Forbidden { .. } => "host-forbidden",
-            Self::Insecure { .. } => "insecure-url",
-            Self::BadUrl { .. } => "bad-url",
-            Self::BadDigest { .. } => "bad-digest",
-            Self::Setting { .. } => "bad-setting",
-            Self::Connection { .. } => "connection",
-            Self::Status { .. } => "http-status",
-            Self::Stalled { .. } => "stalled",
-            Self::Redirect { .. } => "redirect",
-            Self::WrongPart { .. } => "wrong-part",
-            Self::TooLarge { .. } => "too-large",
-            Self::Size { .. } => "size-mismatch",
-            Self::Mismatch { .. } => "digest-mismatch",
-            Self::NotInIndex { .. } => "not-in-index",
-            Self::BadPage { .. } => "bad-page",
-            Self::Store { source, .. } => source.kind(),
-            Self::Cancelled { .. } => "cancelled",
         }
     }
 }

@@ -4,36 +4,58 @@
 //! holds for all of them:
 //!
 //! * Redirects are followed by hand; every hop is asked of the [`Gate`] (the network policy) and
-//!   never leaves https for http.
+//!   never leaves https for http. A server elsewhere cannot send a request back to this machine.
 //! * Plain http is accepted for loopback hosts, and elsewhere only when a digest is expected, since
 //!   then nobody on the way can change what arrives.
 //! * Credentials go to the server they are for: a redirect to another one leaves them behind.
 //! * HTTP/1.1 only: bulk transfers cost half as much as over HTTP/2.
+//! * Nothing that a server says is believed to be small, true or soon over: answers have limits of size
+//!   and pace, and sizes are held against the disk before anything is set aside.
+//! * Access that ends during a transfer is had again from who gave it ([`Renew`]), and the transfer
+//!   goes on.
 //! * What breaks off is resumed (`Range`), what is worth it retried with growing pauses.
 //! * Content is hashed while it streams and compared before anything is published.
-//! * Certificates (`SSL_CERT_FILE`) and proxies (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
+//! * Certificates (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and proxies (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
 //!   `NO_PROXY`) come from the environment that is given; loopback hosts never go through a proxy.
 
 mod answer;
+mod broken;
+mod certificates;
 mod client;
+mod describe;
 mod digest;
 mod error;
 mod index;
+mod limits;
+mod pace;
 mod page;
-mod partial;
 mod range;
+mod redirect;
+mod renew;
+mod retry;
+#[cfg(feature = "s3")]
+mod single;
+mod tell;
 mod transfer;
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
-pub(crate) use answer::{Answer, Ask};
+pub(crate) use answer::{Answer, Ask, form};
+pub use broken::Broken;
 pub use client::Net;
-pub(crate) use client::{Trust, Verification};
+pub(crate) use client::{Trust, Verification, check_transport};
+pub(crate) use describe::Described;
 pub(crate) use digest::hash_file;
 pub use digest::{Digest, DigestError};
 pub use error::NetError;
 pub use index::{IndexFile, find_sdist};
-pub use transfer::{Fetched, Transfer};
+pub use renew::NotRenewed;
+pub(crate) use renew::{Renew, Renewal};
+pub(crate) use transfer::tell_passed_over;
+pub use transfer::{Fetched, Source, Transfer};
 pub use url::Url;
 
 use crate::policy::Refusal;
@@ -85,10 +107,39 @@ pub(crate) fn file_name(url: &Url) -> &str {
 #[must_use]
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Domain(name)) => {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            name == "localhost" || name.ends_with(".localhost")
+        }
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
         None => false,
+    }
+}
+
+/// Whether a URL leads to this machine or to its own link, where a cloud keeps what a machine may know
+/// alone. Names are taken as they are; what they stand for, `redirect` asks.
+#[must_use]
+pub(crate) fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(address)) => is_local_address(address.into()),
+        Some(url::Host::Ipv6(address)) => is_local_address(address.into()),
+        _ => is_loopback(url),
+    }
+}
+
+/// Whether an address is this machine's, or of its own link.
+fn is_local_address(address: IpAddr) -> bool {
+    let is_v4 = |address: Ipv4Addr| {
+        address.is_loopback() || address.is_unspecified() || address.is_link_local()
+    };
+    match address {
+        IpAddr::V4(address) => is_v4(address),
+        IpAddr::V6(address) => {
+            let mapped = address.to_ipv4_mapped().is_some_and(is_v4);
+            let own = address.is_loopback() || address.is_unspecified();
+            mapped || own || address.is_unicast_link_local()
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use url::Url;
 use super::{
     Net, NetError,
     client::{Trust, status_error},
+    pace::Pace,
     shown,
-    transfer::{TRIES, next_chunk, pause},
 };
 
 /// A small text that was fetched.
@@ -30,22 +30,10 @@ impl Net {
         trust: Trust,
         cancel: &CancellationToken,
     ) -> Result<Page, NetError> {
-        let tries = async {
-            let mut failures = 0;
-            loop {
-                match self.page_once(url, accept, limit_bytes, trust).await {
-                    Err(error) if error.is_worth_retrying() && failures + 1 < TRIES => {
-                        failures += 1;
-                        tokio::time::sleep(pause(failures, &error)).await;
-                    }
-                    other => return other,
-                }
-            }
-        };
-        tokio::select! {
-            () = cancel.cancelled() => Err(NetError::Cancelled { url: shown(url) }),
-            result = tries => result,
-        }
+        self.patiently(url, cancel, || {
+            self.page_once(url, accept, limit_bytes, trust)
+        })
+        .await
     }
 
     async fn page_once(
@@ -56,12 +44,14 @@ impl Net {
         trust: Trust,
     ) -> Result<Page, NetError> {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-        let (mut response, last) = self.get(url, None, &headers, trust).await?;
+        let reached = self.get(url, None, &headers, trust).await?;
+        let mut response = reached.response;
         if !response.status().is_success() {
             return Err(status_error(&response));
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = next_chunk(url, &mut response).await? {
+        let mut pace = Pace::default();
+        while let Some(chunk) = self.next_chunk(url, &mut response, &mut pace).await? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > limit_bytes {
                 return Err(NetError::TooLarge {
@@ -77,7 +67,7 @@ impl Net {
             .unwrap_or_default()
             .to_owned();
         Ok(Page {
-            url: last,
+            url: reached.url,
             content_type,
             text: String::from_utf8_lossy(&bytes).into_owned(),
         })

@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use url::Url;
@@ -17,6 +18,16 @@ use crate::config::environment::Environment;
 pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// First and last byte of the part that is asked for.
+    pub(crate) fn range(&self) -> Option<(usize, Option<usize>)> {
+        let range = self.headers.get("range")?.strip_prefix("bytes=")?;
+        let (first, last) = range.split_once('-')?;
+        Some((first.parse().ok()?, last.parse().ok()))
+    }
 }
 
 /// What is answered.
@@ -27,6 +38,8 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// Bytes of the body that are sent before the connection is cut.
     pub(crate) cut: Option<usize>,
+    /// Bytes after which the rest comes one by one, and the time between two.
+    pub(crate) drip: Option<(usize, Duration)>,
 }
 
 impl Reply {
@@ -55,28 +68,35 @@ impl Reply {
 
     /// The file, or the part that was asked for.
     pub(crate) fn file(request: &Request, body: &[u8]) -> Self {
-        let start = request.headers.get("range").and_then(|range| {
-            range
-                .strip_prefix("bytes=")?
-                .strip_suffix('-')?
-                .parse()
-                .ok()
-        });
-        match start {
+        let total = body.len();
+        match request.range() {
             None => Self::ok(body),
-            Some(start) if start >= body.len() => Self {
-                headers: vec![("Content-Range", format!("bytes */{}", body.len()))],
+            Some((start, _)) if start >= total => Self {
+                headers: vec![("Content-Range", format!("bytes */{total}"))],
                 ..Self::status(416)
             },
-            Some(start) => Self {
-                headers: vec![(
-                    "Content-Range",
-                    format!("bytes {start}-{}/{}", body.len() - 1, body.len()),
-                )],
-                body: body[start..].to_vec(),
-                ..Self::status(206)
-            },
+            Some((start, last)) => {
+                let end = last.map_or(total, |last| total.min(last + 1));
+                Self {
+                    headers: vec![(
+                        "Content-Range",
+                        format!("bytes {start}-{}/{total}", end - 1),
+                    )],
+                    body: body[start..end].to_vec(),
+                    ..Self::status(206)
+                }
+            }
         }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn dripping(mut self, after: usize, interval: Duration) -> Self {
+        self.drip = Some((after, interval));
+        self
     }
 
     pub(crate) fn cut_after(mut self, bytes: usize) -> Self {
@@ -98,12 +118,17 @@ impl Server {
         let port = listener.local_addr().unwrap().port();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);
+        let answer = Arc::new(answer);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let number = seen.lock().unwrap().len();
                 if let Some(request) = read(&stream) {
                     seen.lock().unwrap().push(request.clone());
-                    let _ = write(stream, &answer(number, &request));
+                    let answer = Arc::clone(&answer);
+                    std::thread::spawn(move || {
+                        // Who goes away in the middle is the client's own business.
+                        let _ = write(stream, &answer(number, &request));
+                    });
                 }
             }
         });
@@ -120,7 +145,8 @@ impl Server {
 }
 
 fn read(stream: &TcpStream) -> Option<Request> {
-    let mut lines = BufReader::new(stream).lines();
+    let mut reader = BufReader::new(stream);
+    let mut lines = reader.by_ref().lines();
     let path = lines.next()?.ok()?.split(' ').nth(1)?.to_owned();
     let mut headers = BTreeMap::new();
     for line in lines {
@@ -129,7 +155,16 @@ fn read(stream: &TcpStream) -> Option<Request> {
             None => break,
         };
     }
-    Some(Request { path, headers })
+    let length = headers
+        .get("content-length")
+        .map_or(Some(0), |it| it.parse().ok())?;
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request {
+        path,
+        headers,
+        body,
+    })
 }
 
 fn write(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
@@ -143,7 +178,16 @@ fn write(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
         write!(stream, "{name}: {value}\r\n")?;
     }
     stream.write_all(b"\r\n")?;
-    stream.write_all(&reply.body[..reply.cut.unwrap_or(reply.body.len())])
+    let body = &reply.body[..reply.cut.unwrap_or(reply.body.len())];
+    let Some((after, interval)) = reply.drip else {
+        return stream.write_all(body);
+    };
+    stream.write_all(&body[..after])?;
+    for byte in &body[after..] {
+        std::thread::sleep(interval);
+        stream.write_all(&[*byte])?;
+    }
+    Ok(())
 }
 
 /// A transfer engine that may reach everything and has no proxy.

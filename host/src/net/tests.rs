@@ -30,8 +30,9 @@ fn digest_of(bytes: &[u8]) -> Digest {
 
 fn transfer(url: Url, directory: &Path, digest: Option<Digest>) -> Transfer {
     Transfer {
-        url,
-        named_by: None,
+        actor: crate::narrate::Actor::ModelProvisioner,
+        kind: "test",
+        sources: vec![url.into()],
         digest,
         size_bytes: None,
         limit_bytes: None,
@@ -64,7 +65,7 @@ async fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
         .iter()
         .map(|request| request.headers.contains_key("range"))
         .collect();
-    assert_eq!(ranges, [false, true, true, true]);
+    assert_eq!(ranges, [true; 4]);
 }
 
 #[tokio::test]
@@ -77,6 +78,7 @@ async fn what_an_earlier_run_left_is_hashed_and_used() {
     assert_eq!(fetched.resumed_bytes, 150_000);
     let range = server.requests()[0].headers["range"].clone();
     assert_eq!(range, "bytes=150000-");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 
     // Whole already: the server says there is nothing more, and that is enough.
     fs::write(&transfer.partial, body()).unwrap();
@@ -233,7 +235,11 @@ async fn too_large_and_other_sizes_are_refused_before_they_are_kept() {
 async fn cancelling_ends_a_transfer_and_keeps_what_arrived() {
     let server = Server::start(|_, _| Reply::status(503));
     let directory = tempfile::tempdir().unwrap();
-    let transfer = transfer(server.url("m"), directory.path(), None);
+    let transfer = transfer(
+        server.url("m"),
+        directory.path(),
+        Some(digest_of(b"abcdef")),
+    );
     fs::write(&transfer.partial, "abc").unwrap();
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -317,4 +323,28 @@ async fn an_index_over_plain_http_is_asked_since_its_files_are_compared() {
     let error = find_sdist(&net, &index, "toy", "1", &cancel).await;
     let error = error.unwrap_err();
     assert!(matches!(error, NetError::Forbidden { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_elsewhere_cannot_send_requests_back_to_this_machine() {
+    let here = Server::start(|_, _| Reply::ok(body()));
+    for target in [
+        here.url("secret"),
+        Url::parse("http://0.0.0.0:9/").unwrap(),
+        Url::parse("http://[::ffff:127.0.0.1]:9/").unwrap(),
+        Url::parse("http://169.254.169.254/latest/meta-data").unwrap(),
+    ] {
+        let location = target.to_string();
+        // What a proxy answers is what the server elsewhere does.
+        let elsewhere = Server::start(move |_, _| Reply::redirect(&location));
+        let environment = Environment::from_pairs([("http_proxy", elsewhere.url("").to_string())]);
+        let net = Net::new(&environment, Arc::new(|_: &str, _: Option<&str>| Ok(())));
+        let directory = tempfile::tempdir().unwrap();
+        let url = Url::parse("http://elsewhere.test/m").unwrap();
+        let transfer = transfer(url, directory.path(), Some(digest_of(&body())));
+        let error = fetch(&net, &transfer).await.unwrap_err();
+        assert_eq!((error.kind(), error.exit()), ("redirect", Exit::Network));
+        assert!(error.to_string().contains("this machine"), "{error}");
+    }
+    assert_eq!(here.requests().len(), 0);
 }

@@ -1,45 +1,62 @@
-//! Fetching a file: resumed, retried, hashed, compared.
+//! Fetching a file: from the first source that gives it, resumed, retried, hashed, compared.
+//!
+//! | part | does |
+//! |---|---|
+//! | here | sources in order, failures and pauses, what is done with what arrived |
+//! | `round` | decides by a server's first answer: one connection or several |
+//! | `line` | asks for a part and takes what comes |
+//! | `access` | what opens a source, and having that renewed |
+//! | `collector` | writes and hashes, in threads of its own |
+//! | `partial`, `journal`, `ranges` | the file on its way, and what is known of it |
 
-use std::{path::PathBuf, time::Duration};
+mod access;
+mod collector;
+mod journal;
+mod line;
+mod meter;
+mod partial;
+mod ranges;
+mod round;
 
-use reqwest::{
-    Response,
-    header::{ACCEPT_ENCODING, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE},
-};
+use std::path::PathBuf;
+
+use reqwest::header::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{
-    Digest, Net, NetError,
-    client::{STALL_TIMEOUT, Trust, connection, status_error},
-    partial::{Partial, Validator},
-    range::{content_range, unsatisfied_total},
-    shown,
-};
+use super::{Digest, Net, NetError, Renewal, Verification, digest::Hashes, shown};
 use crate::{
-    narrate::{Narrator, Progress, Unit},
-    store::{self, StoreError},
+    narrate::{Actor, Narrator, Work, chain},
+    store::StoreError,
 };
+use collector::Collector;
+use journal::Version;
+use line::Route;
+use meter::Meter;
+use partial::Partial;
 
-/// Failures in a row, none of them bringing a byte, before a transfer gives up.
+/// Failures in a row, none of them bringing a byte, before a source is given up.
 pub(super) const TRIES: u32 = 5;
 
-/// Connections for one transfer, however well each goes.
-const CONNECTIONS: u32 = 200;
+/// Failures of one source, however much each try brings.
+const FAILURES: u32 = 200;
 
-/// Pause after the first failure; doubled after each.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Answers in a row with another part than was asked for, before a source is asked for all of it.
+const WRONG_PARTS: u32 = 2;
 
-/// Longest pause that is chosen here.
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// Versions of a file that are begun before a source is given up that changes all the time.
+const VERSIONS: u32 = 3;
 
 /// A file to fetch.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// Where it is.
-    pub url: Url,
-    /// Host of the page that named the URL, if one did: policy may let it vouch.
-    pub named_by: Option<String>,
+    /// Kind of its source, from a fixed list: `url`, `hub`, `s3`, `oci`, `index`.
+    pub kind: &'static str,
+    /// Who is said to fetch it.
+    pub actor: Actor,
+    /// Where it can be had, best first; at least one. One that does not give it is passed over, which is
+    /// told; what it gave stays where a digest will tell whether it was right.
+    pub sources: Vec<Source>,
     /// What it must be. Without one, whatever arrives is accepted.
     pub digest: Option<Digest>,
     /// How large it must be, where that is known.
@@ -50,6 +67,46 @@ pub struct Transfer {
     pub partial: PathBuf,
     /// Name for progress, for example the step.
     pub task: String,
+}
+
+/// A place where a file can be had.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Where.
+    pub url: Url,
+    /// Sent to the URL's own server alone, for example `Authorization`.
+    pub headers: HeaderMap,
+    /// Host of the page that named the URL, if one did: policy may let it vouch.
+    pub named_by: Option<String>,
+    /// How its server proves who it is, where that is not as for all others.
+    pub(crate) identity: Verification,
+    /// Knows where it can be had once its server no longer gives it out for these headers or this URL;
+    /// `None`: nowhere else.
+    pub(crate) renewal: Option<Renewal>,
+}
+
+impl From<Url> for Source {
+    fn from(url: Url) -> Self {
+        Self {
+            url,
+            headers: HeaderMap::new(),
+            named_by: None,
+            identity: Verification::default(),
+            renewal: None,
+        }
+    }
+}
+
+impl Transfer {
+    /// Where it is had first, which stands for it in messages.
+    fn shown(&self) -> String {
+        shown(&self.sources.first().expect("a transfer has a source").url)
+    }
+
+    /// Whether a digest will tell if what was put together belongs together.
+    fn is_compared(&self) -> bool {
+        self.digest.is_some()
+    }
 }
 
 /// A file that was fetched and is what it should be.
@@ -63,6 +120,9 @@ pub struct Fetched {
     pub size_bytes: u64,
     /// Bytes that an earlier run had already brought.
     pub resumed_bytes: u64,
+    /// The sources that gave it, without secrets, in this order: one, unless another one went on where the
+    /// first had ended.
+    pub from: Vec<String>,
 }
 
 impl Net {
@@ -73,277 +133,263 @@ impl Net {
         narrator: &Narrator,
         cancel: &CancellationToken,
     ) -> Result<Fetched, NetError> {
-        tokio::select! {
-            () = cancel.cancelled() => Err(NetError::Cancelled { url: shown(&transfer.url) }),
-            result = self.fetch_with_retries(transfer, narrator) => {
-                narrator.progress(&progress(transfer, 0, None, true));
-                result
+        let span = narrator.begin(Work::Fetch, transfer.kind, transfer.shown());
+        narrator.makes();
+        let mut job = Job {
+            net: self,
+            transfer,
+            narrator: span.narrator(),
+            meter: Meter::new(&transfer.task, transfer.size_bytes, span.narrator()),
+            collector: None,
+            known: Known::default(),
+            resumed_bytes: 0,
+            givers: Vec::new(),
+        };
+        let outcome = tokio::select! {
+            () = cancel.cancelled() => Err(NetError::Cancelled { url: transfer.shown() }),
+            outcome = job.run() => outcome,
+        };
+        job.leave().await;
+        span.received(job.meter.received());
+        drop(job);
+        span.end_with(outcome)
+    }
+}
+
+/// A transfer on its way.
+struct Job<'a> {
+    net: &'a Net,
+    transfer: &'a Transfer,
+    narrator: &'a Narrator,
+    meter: Meter<'a>,
+    /// Set while there is a file to add to.
+    collector: Option<Collector>,
+    known: Known,
+    resumed_bytes: u64,
+    /// Sources that gave what is there, without secrets.
+    givers: Vec<String>,
+}
+
+/// What is known of the version of the file that is being collected.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// Where it comes from, without secrets; empty before the first answer.
+    url: String,
+    version: Version,
+    size_bytes: Option<u64>,
+}
+
+impl Job<'_> {
+    async fn run(&mut self) -> Result<Fetched, NetError> {
+        let mut failures = Vec::new();
+        let mut sources = self.transfer.sources.iter().peekable();
+        while let Some(source) = sources.next() {
+            match self.fetch_from(source).await {
+                Ok(fetched) => return Ok(fetched),
+                Err(error) if error.is_of_its_source() => {
+                    if let Some(next) = sources.peek() {
+                        tell_passed_over(self.narrator, self.transfer.actor, source, &error, next);
+                    }
+                    failures.push(error);
+                }
+                Err(error) => return Err(error),
             }
         }
+        Err(NetError::of_sources(failures))
     }
 
-    async fn fetch_with_retries(
-        &self,
-        transfer: &Transfer,
-        narrator: &Narrator,
-    ) -> Result<Fetched, NetError> {
-        let mut partial = open_partial(transfer).await?;
-        let mut failures = 0;
-        for connection in 1.. {
-            let before = partial.size_bytes;
-            let error = match self.collect(transfer, &mut partial, narrator).await {
-                Ok(()) => match verify(transfer, &partial) {
-                    Ok(fetched) => {
-                        partial.finish();
-                        return Ok(fetched);
-                    }
-                    // What an earlier run left may be what is wrong: once more from the start.
-                    Err(_) if partial.resumed_bytes > 0 => {
-                        partial.reset().map_err(|error| keep(transfer, error))?;
-                        continue;
-                    }
-                    Err(error) => {
-                        partial.discard();
-                        return Err(error);
-                    }
+    async fn fetch_from(&mut self, source: &Source) -> Result<Fetched, NetError> {
+        let mut route = Route::new(self.net, self.transfer, source);
+        let (mut failures, mut in_a_row, mut versions) = (0, 0, 1);
+        loop {
+            let before = self.open().await?.handed().count();
+            let collected = self.collect(&mut route).await;
+            let after = self.open().await?.handed().count();
+            self.note_giver(&route, before, after);
+            let error = match collected {
+                Ok(size) => match self.verify(&mut route, size).await? {
+                    Some(fetched) => return Ok(fetched),
+                    // What came from elsewhere may be what was wrong: once more from the start.
+                    None => continue,
                 },
                 Err(error) => error,
             };
-            failures = if partial.size_bytes > before {
-                1
-            } else {
-                failures + 1
+            failures += 1;
+            // Who drips brings a little each time, and would do so for days.
+            let is_progress = after > before && !matches!(error, NetError::Stalled { .. });
+            in_a_row = if is_progress { 1 } else { in_a_row + 1 };
+            let limits = self.net.limits();
+            match &error {
+                NetError::Changed { .. } if versions < VERSIONS => {
+                    versions += 1;
+                    self.restart().await?;
+                }
+                // Ranges do not work: once more without, if that has to be also what is there.
+                NetError::WrongPart { .. }
+                    if route.ranges && (after == 0 || in_a_row >= WRONG_PARTS) =>
+                {
+                    route.ranges = false;
+                    continue;
+                }
+                _ if !limits.is_worth_retrying(&error) => return Err(error),
+                _ if in_a_row >= TRIES || failures >= FAILURES => return Err(error),
+                _ => {}
+            }
+            let pause = limits.pause(in_a_row, &error);
+            let settled = self.open().await?.settle().await;
+            settled.map_err(|error| self.keep(error))?;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// The file that is added to, opened where it is not.
+    async fn open(&mut self) -> Result<&Collector, NetError> {
+        if self.collector.is_none() {
+            let path = self.transfer.partial.clone();
+            let is_compared = self.transfer.is_compared();
+            let opened = blocking(move || Partial::open(&path, is_compared)).await;
+            let partial = opened.map_err(|error| self.keep(error))?;
+            let journal = &partial.journal;
+            self.known = Known {
+                url: journal.url.clone(),
+                version: journal.version.clone(),
+                size_bytes: journal.size_bytes,
             };
-            if !error.is_worth_retrying() || failures >= TRIES || connection >= CONNECTIONS {
-                return Err(error);
-            }
-            tokio::time::sleep(pause(failures, &error)).await;
+            self.resumed_bytes = journal.written.count();
+            self.givers = match self.resumed_bytes {
+                0 => Vec::new(),
+                _ => vec![journal.url.clone()],
+            };
+            self.begin_with(partial);
         }
-        unreachable!("the loop ends by returning")
+        Ok(self.collector())
     }
 
-    /// Collects what is missing over one connection.
-    async fn collect(
-        &self,
-        transfer: &Transfer,
-        partial: &mut Partial,
-        narrator: &Narrator,
-    ) -> Result<(), NetError> {
-        let url = &transfer.url;
-        if partial.size_bytes > 0 && transfer.size_bytes == Some(partial.size_bytes) {
-            return Ok(());
-        }
-        let (headers, asked_part) = request_headers(transfer, partial);
-        let trust = match transfer.digest {
-            Some(_) => Trust::Digest,
-            None => Trust::Transport,
-        };
-        let named_by = transfer.named_by.as_deref();
-        let (response, _) = self.get(url, named_by, &headers, trust).await?;
-        let total = match (response.status().as_u16(), asked_part) {
-            (206, true) => match content_range(&response) {
-                Some((start, total)) if start == partial.size_bytes => total,
-                _ => {
-                    partial.reset().map_err(|error| keep(transfer, error))?;
-                    return Err(NetError::WrongPart { url: shown(url) });
-                }
-            },
-            (200, _) => {
-                partial.reset().map_err(|error| keep(transfer, error))?;
-                response.content_length()
-            }
-            (416, true) => {
-                if unsatisfied_total(&response) == Some(partial.size_bytes) {
-                    return Ok(());
-                }
-                partial.reset().map_err(|error| keep(transfer, error))?;
-                return Err(NetError::WrongPart { url: shown(url) });
-            }
-            _ => return Err(status_error(&response)),
-        };
-        check_total(transfer, total)?;
-        remember(transfer, partial, &response);
-        if let Some(total) = total {
-            store::ensure_space(partial.path(), total.saturating_sub(partial.size_bytes))
-                .map_err(|error| keep(transfer, error))?;
-        }
-        self.drain(transfer, partial, response, total, narrator)
-            .await
+    fn collector(&self) -> &Collector {
+        let collector = self.collector.as_ref();
+        collector.expect("it was opened, and is taken only to end or to be replaced")
     }
 
-    async fn drain(
-        &self,
-        transfer: &Transfer,
-        partial: &mut Partial,
-        mut response: Response,
-        total: Option<u64>,
-        narrator: &Narrator,
-    ) -> Result<(), NetError> {
-        while let Some(chunk) = next_chunk(&transfer.url, &mut response).await? {
-            let size = partial.size_bytes + chunk.len() as u64;
-            if let Some(limit_bytes) = transfer.limit_bytes.filter(|limit| size > *limit) {
-                return Err(NetError::TooLarge {
-                    url: shown(&transfer.url),
-                    limit_bytes,
-                });
-            }
-            partial
-                .append(&chunk)
-                .map_err(|error| keep(transfer, error))?;
-            narrator.progress(&progress(transfer, size, total, false));
+    fn begin_with(&mut self, partial: Partial) {
+        self.meter.start_at(partial.journal.written.count());
+        let digest = self.transfer.digest.as_ref();
+        self.collector = Some(Collector::start(partial, digest));
+    }
+
+    /// Throws away what arrived, whichever run brought it.
+    async fn restart(&mut self) -> Result<(), NetError> {
+        if let Some(collector) = self.collector.take() {
+            let partial = collector.stop().await;
+            self.begin_again(partial).await?;
         }
         Ok(())
     }
-}
 
-pub(super) async fn next_chunk(
-    url: &Url,
-    response: &mut Response,
-) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]> + use<>>, NetError> {
-    match tokio::time::timeout(STALL_TIMEOUT, response.chunk()).await {
-        Ok(chunk) => chunk.map_err(|error| connection(url, error)),
-        Err(_) => Err(NetError::Stalled {
-            url: shown(url),
-            limit: STALL_TIMEOUT,
-        }),
+    async fn begin_again(&mut self, mut partial: Partial) -> Result<(), NetError> {
+        let reset = blocking(move || partial.reset().map(|()| partial)).await;
+        let partial = reset.map_err(|error| self.keep(error))?;
+        self.known = Known::default();
+        self.resumed_bytes = 0;
+        self.givers.clear();
+        self.begin_with(partial);
+        Ok(())
     }
-}
 
-async fn open_partial(transfer: &Transfer) -> Result<Partial, NetError> {
-    let path = transfer.partial.clone();
-    let digest = transfer.digest.clone();
-    tokio::task::spawn_blocking(move || Partial::open(&path, digest.as_ref()))
-        .await
-        .expect("opening a file does not panic")
-        .map_err(|error| keep(transfer, error))
-}
-
-/// Headers of the request, and whether they ask for a part.
-fn request_headers(transfer: &Transfer, partial: &Partial) -> (HeaderMap, bool) {
-    let mut headers =
-        HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-    if partial.size_bytes == 0 {
-        return (headers, false);
-    }
-    if transfer.digest.is_none() {
-        // Nothing will tell whether two halves belong together, except the server's own mark.
-        let validator = partial
-            .validator()
-            .filter(|validator| validator.url == shown(&transfer.url));
-        match validator.and_then(|validator| HeaderValue::try_from(validator.etag).ok()) {
-            Some(etag) => headers.insert(IF_RANGE, etag),
-            None => return (headers, false),
-        };
-    }
-    let range = format!("bytes={}-", partial.size_bytes);
-    let range = HeaderValue::try_from(range).expect("digits are valid in a header");
-    headers.insert(RANGE, range);
-    (headers, true)
-}
-
-fn remember(transfer: &Transfer, partial: &Partial, response: &Response) {
-    let etag = response
-        .headers()
-        .get(ETAG)
-        .and_then(|etag| etag.to_str().ok());
-    if let Some(etag) = etag.filter(|etag| transfer.digest.is_none() && !etag.starts_with("W/")) {
-        partial.set_validator(&Validator {
-            url: shown(&transfer.url),
-            etag: etag.to_owned(),
-        });
-    }
-}
-
-fn check_total(transfer: &Transfer, total: Option<u64>) -> Result<(), NetError> {
-    let url = || shown(&transfer.url);
-    match (total, transfer.size_bytes, transfer.limit_bytes) {
-        (Some(actual), Some(expected), _) if actual != expected => Err(NetError::Size {
-            url: url(),
-            expected,
-            actual,
-        }),
-        (Some(total), _, Some(limit_bytes)) if total > limit_bytes => Err(NetError::TooLarge {
-            url: url(),
-            limit_bytes,
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn verify(transfer: &Transfer, partial: &Partial) -> Result<Fetched, NetError> {
-    let url = || shown(&transfer.url);
-    if let Some(expected) = transfer
-        .size_bytes
-        .filter(|expected| *expected != partial.size_bytes)
-    {
-        return Err(NetError::Size {
-            url: url(),
-            expected,
-            actual: partial.size_bytes,
-        });
-    }
-    if let Some(expected) = &transfer.digest {
-        let actual = partial.hashes().like(expected);
-        if actual != *expected {
-            return Err(NetError::Mismatch {
-                url: url(),
-                expected: expected.clone(),
-                actual,
-            });
+    /// Writes down who gave bytes. What had been there may have been thrown away meanwhile.
+    fn note_giver(&mut self, route: &Route<'_>, before: u64, after: u64) {
+        let (giver, is_first) = (route.shown(), self.givers.is_empty());
+        if (after > before || is_first) && !self.givers.contains(&giver) && after > 0 {
+            self.givers.push(giver);
         }
     }
-    Ok(Fetched {
-        path: partial.path().to_owned(),
-        sha256: partial.hashes().sha256(),
-        size_bytes: partial.size_bytes,
-        resumed_bytes: partial.resumed_bytes,
-    })
-}
 
-fn keep(transfer: &Transfer, source: StoreError) -> NetError {
-    NetError::Store {
-        url: shown(&transfer.url),
-        source,
+    /// Compares what arrived, which is all of it; `None` where it has to be fetched once more.
+    async fn verify(
+        &mut self,
+        route: &mut Route<'_>,
+        size: u64,
+    ) -> Result<Option<Fetched>, NetError> {
+        let collector = self.collector.take().expect("it was added to");
+        let (partial, hashes) = collector.finish(size).await;
+        let hashes = match hashes {
+            Ok(hashes) => hashes,
+            Err(error) => {
+                partial.leave();
+                return Err(self.keep(error));
+            }
+        };
+        if let Err(error) = self.compare(route, size, &hashes) {
+            let is_doubtful =
+                self.resumed_bytes > 0 || route.is_mixed() || self.known.url != route.shown();
+            if is_doubtful && !std::mem::replace(&mut route.again, true) {
+                self.begin_again(partial).await?;
+                return Ok(None);
+            }
+            partial.discard();
+            return Err(error);
+        }
+        let path = partial.finish(size).map_err(|error| self.keep(error))?;
+        Ok(Some(Fetched {
+            path,
+            sha256: hashes.sha256(),
+            size_bytes: size,
+            resumed_bytes: self.resumed_bytes,
+            from: std::mem::take(&mut self.givers),
+        }))
+    }
+
+    fn compare(&self, route: &Route<'_>, actual: u64, hashes: &Hashes) -> Result<(), NetError> {
+        route.check_size(actual)?;
+        match &self.transfer.digest {
+            Some(expected) if hashes.like(expected) != *expected => Err(NetError::Mismatch {
+                url: route.shown(),
+                expected: expected.clone(),
+                actual: hashes.like(expected),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves what arrived for another run.
+    async fn leave(&mut self) {
+        if let Some(collector) = self.collector.take() {
+            let partial = collector.stop().await;
+            blocking(move || partial.leave()).await;
+        }
+    }
+
+    fn keep(&self, source: StoreError) -> NetError {
+        NetError::Store {
+            url: self.transfer.shown(),
+            source,
+        }
     }
 }
 
-pub(super) fn pause(failures: u32, error: &NetError) -> Duration {
-    if let NetError::Status {
-        retry_after: Some(pause),
-        ..
-    } = error
-    {
-        return *pause;
-    }
-    let doubled = FIRST_PAUSE * 2_u32.saturating_pow(failures.saturating_sub(1));
-    doubled.min(LONGEST_PAUSE)
+/// Tells that a place did not give what was asked of it, and which one is asked now.
+pub(crate) fn tell_passed_over(
+    narrator: &Narrator,
+    actor: Actor,
+    source: &Source,
+    error: &NetError,
+    next: &Source,
+) {
+    let place = shown(&source.url);
+    // Most errors begin with it.
+    let what = match chain(error) {
+        what if what.contains(&place) => what,
+        what => format!("{place}: {what}"),
+    };
+    let human = format!("{what}; going on with {}", shown(&next.url));
+    narrator.warn(actor, "mirror-failed", place, human);
 }
 
-fn progress(transfer: &Transfer, done: u64, total: Option<u64>, finished: bool) -> Progress {
-    Progress {
-        task: transfer.task.clone(),
-        done,
-        total: total.or(transfer.size_bytes),
-        unit: Unit::Bytes,
-        finished,
-    }
+/// Runs something that waits for the disk.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work)
+        .await
+        .expect("file operations do not panic")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_limit_and_obey_the_server() {
-        let stalled = NetError::WrongPart { url: String::new() };
-        assert_eq!(pause(1, &stalled), FIRST_PAUSE);
-        assert_eq!(pause(2, &stalled), FIRST_PAUSE * 2);
-        assert_eq!(pause(60, &stalled), LONGEST_PAUSE);
-        let asked = NetError::Status {
-            url: String::new(),
-            status: 503,
-            retry_after: Some(Duration::from_secs(3)),
-        };
-        assert_eq!(pause(1, &asked), Duration::from_secs(3));
-    }
-}
+mod tests;
