@@ -9,9 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    SCHEMA, Store, StoreError, digest_file, document, read_document, tree, write_document,
-};
+use super::{SCHEMA, Store, StoreError, document, read_document, tree, write_document};
 
 /// A verified file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,7 +76,7 @@ impl Store {
     /// was recorded; a file that turns out damaged is no blob. May block for as long as hashing
     /// takes.
     pub fn blob(&self, sha256: &str) -> Result<Option<Blob>, StoreError> {
-        verified(
+        self.verified(
             &self.blob_path(sha256),
             &self.record_path(sha256),
             Some(sha256),
@@ -93,10 +91,101 @@ impl Store {
         sha256: &str,
         origin: &str,
     ) -> Result<Blob, StoreError> {
+        self.publish_blob_as(file, sha256, origin, 0o444)
+    }
+
+    /// The same for what nobody may read but this process's user and one group.
+    pub(crate) fn publish_blob_for(
+        &self,
+        file: &Path,
+        sha256: &str,
+        origin: &str,
+        group: u32,
+    ) -> Result<Blob, StoreError> {
+        std::os::unix::fs::chown(file, None, Some(group))
+            .map_err(|source| StoreError::io("change the group of", file, source))?;
+        self.publish_blob_as(file, sha256, origin, 0o440)
+    }
+
+    fn publish_blob_as(
+        &self,
+        file: &Path,
+        sha256: &str,
+        origin: &str,
+        mode: u32,
+    ) -> Result<Blob, StoreError> {
         let path = self.blob_path(sha256);
         tree::make_directory(&self.blobs())?;
-        place(file, &path)?;
+        place(file, &path, mode)?;
         record(&path, &self.record_path(sha256), sha256, origin)
+    }
+
+    /// Hashes a blob again, whatever it looks like; `None` where it is gone or not what it was. Blocks.
+    pub fn rehash_blob(&self, sha256: &str) -> Result<Option<Blob>, StoreError> {
+        let path = self.blob_path(sha256);
+        if !path.exists() || self.digest_of(&path)? != sha256 {
+            return Ok(None);
+        }
+        let notes = self.record_path(sha256);
+        let recorded = self.recorded_blob(sha256);
+        let origin = recorded.map_or_else(String::new, |blob| blob.origin);
+        record(&path, &notes, sha256, &origin).map(Some)
+    }
+
+    /// Gives a file that is not the store's a name among the blobs, as it is: its mode stays what its
+    /// owner made it. It must just have been hashed. Fails where the file systems differ.
+    pub(crate) fn adopt_blob(&self, file: &Path, sha256: &str) -> Result<Blob, StoreError> {
+        let path = self.blob_path(sha256);
+        tree::make_directory(&self.blobs())?;
+        tree::remove_tree(&path)?;
+        fs::hard_link(file, &path).map_err(|source| StoreError::io("link", &path, source))?;
+        record(
+            &path,
+            &self.record_path(sha256),
+            sha256,
+            &file.display().to_string(),
+        )
+    }
+
+    /// Does something that changes how many names a blob's file has, and with that its `ctime`. Where it
+    /// looked as it was recorded before and nothing else changed, that is recorded too; otherwise it is
+    /// hashed when it is next used. The caller sees to it that nobody else does the same.
+    pub(crate) fn renaming_blob<T>(
+        &self,
+        sha256: &str,
+        act: impl FnOnce(&Path) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (path, notes) = (self.blob_path(sha256), self.record_path(sha256));
+        let sound = self
+            .recorded_blob(sha256)
+            .filter(|blob| FileIdentity::of(&path).is_ok_and(|identity| identity == blob.identity));
+        let done = act(&path)?;
+        if let Some(mut blob) = sound
+            && let Ok(now) = FileIdentity::of(&path)
+        {
+            let same = FileIdentity {
+                changed_ns: blob.identity.changed_ns,
+                ..now
+            };
+            if same == blob.identity && now != blob.identity {
+                blob.identity = now;
+                write_document(&notes, SCHEMA, 0o644, &blob)?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Removes a blob and what is known of it. The caller holds its lock.
+    pub(crate) fn remove_blob(&self, sha256: &str) -> Result<(), StoreError> {
+        tree::remove_tree(&self.blob_path(sha256))?;
+        tree::remove_tree(&self.record_path(sha256))
+    }
+
+    /// What is written down about a blob, whether it still holds or not.
+    pub(crate) fn recorded_blob(&self, sha256: &str) -> Option<Blob> {
+        read_document(&self.record_path(sha256), SCHEMA)
+            .ok()
+            .flatten()
     }
 
     fn record_path(&self, sha256: &str) -> PathBuf {
@@ -106,23 +195,77 @@ impl Store {
     /// Verifies a file that lies outside the store, remembering the outcome in the store, so that
     /// it is hashed once as long as it looks the same. May block for as long as hashing takes.
     pub fn witness(&self, file: &Path) -> Result<Blob, StoreError> {
+        match self.witnessed(file)? {
+            Some(blob) => Ok(blob),
+            None => self.witness_again(file),
+        }
+    }
+
+    /// What is known of a file outside the store that looks as it did when it was hashed. Reads nothing
+    /// of it.
+    pub(crate) fn witnessed(&self, file: &Path) -> Result<Option<Blob>, StoreError> {
+        self.verified(file, &self.notes_of(file), None)
+    }
+
+    /// Hashes a file outside the store, whatever it looks like, and remembers the outcome. Blocks.
+    pub(crate) fn witness_again(&self, file: &Path) -> Result<Blob, StoreError> {
+        tree::make_directory(&self.root.join("witness"))?;
+        let before = FileIdentity::of(file)?;
+        let sha256 = self.digest_of(file)?;
+        // Its owner may write to it meanwhile: then what was hashed is neither the old nor the new one.
+        if FileIdentity::of(file)? != before {
+            return Err(StoreError::Unsound {
+                path: file.to_owned(),
+                reason: "changed while it was read".to_owned(),
+            });
+        }
+        let origin = file.display().to_string();
+        record(file, &self.notes_of(file), &sha256, &origin)
+    }
+
+    /// The record of a file if it still holds; re-hashes a file that looks different. `expected` is
+    /// needed where there may be a file without a record (a crash between the two).
+    fn verified(
+        &self,
+        path: &Path,
+        notes: &Path,
+        expected: Option<&str>,
+    ) -> Result<Option<Blob>, StoreError> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let recorded: Option<Blob> = match read_document(notes, SCHEMA) {
+            Err(StoreError::Damaged { .. }) => None,
+            other => other?,
+        };
+        let recorded = recorded.filter(|blob| {
+            blob.path == path && expected.is_none_or(|expected| expected == blob.sha256)
+        });
+        match (recorded, expected) {
+            (Some(blob), _) if FileIdentity::of(path)? == blob.identity => Ok(Some(blob)),
+            (recorded, Some(expected)) => {
+                if self.digest_of(path)? != expected {
+                    return Ok(None);
+                }
+                let origin = recorded.map_or_else(String::new, |blob| blob.origin);
+                record(path, notes, expected, &origin).map(Some)
+            }
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn notes_of(&self, file: &Path) -> PathBuf {
         use sha2::Digest as _;
         let name = sha2::Sha256::digest(file.as_os_str().as_encoded_bytes());
-        let directory = self.root.join("witness");
-        tree::make_directory(&directory)?;
-        let notes = directory.join(format!("{}.json", &super::key::hex(&name)[..32]));
-        if let Some(blob) = verified(file, &notes, None)? {
-            return Ok(blob);
-        }
-        let sha256 = digest_file(file)?;
-        record(file, &notes, &sha256, &file.display().to_string())
+        let name = format!("{}.json", &super::key::hex(&name)[..32]);
+        self.root.join("witness").join(name)
     }
 }
 
-/// Renames a file over `path`, read-only and durable.
-pub(crate) fn place(file: &Path, path: &Path) -> Result<(), StoreError> {
+/// Renames a file over `path`, with this mode and durable.
+fn place(file: &Path, path: &Path, mode: u32) -> Result<(), StoreError> {
     let failed = |source| StoreError::io("publish", path, source);
-    fs::set_permissions(file, fs::Permissions::from_mode(0o444)).map_err(failed)?;
+    fs::set_permissions(file, fs::Permissions::from_mode(mode)).map_err(failed)?;
     fs::File::open(file)
         .and_then(|file| file.sync_all())
         .map_err(failed)?;
@@ -131,12 +274,7 @@ pub(crate) fn place(file: &Path, path: &Path) -> Result<(), StoreError> {
 }
 
 /// Writes down that a file was hashed and what it looks like.
-pub(crate) fn record(
-    path: &Path,
-    notes: &Path,
-    sha256: &str,
-    origin: &str,
-) -> Result<Blob, StoreError> {
+fn record(path: &Path, notes: &Path, sha256: &str, origin: &str) -> Result<Blob, StoreError> {
     let identity = FileIdentity::of(path)?;
     let blob = Blob {
         path: path.to_owned(),
@@ -148,34 +286,4 @@ pub(crate) fn record(
     };
     write_document(notes, SCHEMA, 0o644, &blob)?;
     Ok(blob)
-}
-
-/// The record of a file if it still holds; re-hashes a file that looks different. `expected` is
-/// needed where there may be a file without a record (a crash between the two).
-pub(crate) fn verified(
-    path: &Path,
-    notes: &Path,
-    expected: Option<&str>,
-) -> Result<Option<Blob>, StoreError> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let recorded: Option<Blob> = match read_document(notes, SCHEMA) {
-        Err(StoreError::Damaged { .. }) => None,
-        other => other?,
-    };
-    let recorded = recorded.filter(|blob| {
-        blob.path == path && expected.is_none_or(|expected| expected == blob.sha256)
-    });
-    match (recorded, expected) {
-        (Some(blob), _) if FileIdentity::of(path)? == blob.identity => Ok(Some(blob)),
-        (recorded, Some(expected)) => {
-            if digest_file(path)? != expected {
-                return Ok(None);
-            }
-            let origin = recorded.map_or_else(String::new, |blob| blob.origin);
-            record(path, notes, expected, &origin).map(Some)
-        }
-        (_, None) => Ok(None),
-    }
 }

@@ -72,7 +72,7 @@ pub fn write_file(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), StoreError
 }
 
 /// Makes renames and new names in a directory durable.
-pub(super) fn sync_directory(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())
         .map_err(|source| StoreError::io("sync", path, source))

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, copy::Outputs,
+    Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, Use, copy::Outputs,
     document, lock, place, read_document, temporary::Temporary, tree, write_document,
 };
 use crate::process::Identity;
@@ -89,10 +89,10 @@ impl<W> Begin<W> {
     }
 }
 
-/// A result, or the sole right to make it.
+/// A result, which is in use from then on, or the sole right to make it.
 pub(super) enum Claim {
     Hit(Box<Entry>),
-    Lock(Lock),
+    Make(Lock, Use),
 }
 
 /// A result in the making. Dropped without [`Work::publish`], everything is thrown away.
@@ -103,6 +103,7 @@ pub struct Work {
     name: String,
     ingredients: Ingredients,
     temporary: Temporary,
+    used: Use,
     _lock: Lock,
 }
 
@@ -135,6 +136,22 @@ impl Store {
             }))
     }
 
+    /// What is known of the result that a path lies in; `None` of a path that lies in none.
+    pub fn manifest_of(&self, path: &std::path::Path) -> Result<Option<Manifest>, StoreError> {
+        let Ok(inside) = path.strip_prefix(&self.root) else {
+            return Ok(None);
+        };
+        let mut parts = inside.iter();
+        let (Some(kind), Some(directory)) = (parts.next(), parts.next()) else {
+            return Ok(None);
+        };
+        if !Kind::ALL.iter().any(|known| kind == known.as_str()) {
+            return Ok(None);
+        }
+        let path = self.root.join(kind).join(directory).join(MANIFEST);
+        read_document(&path, SCHEMA)
+    }
+
     /// Why there is no result of these ingredients: compared with the latest one of the same kind
     /// and name.
     pub fn explain(&self, kind: Kind, name: &str, ingredients: &Ingredients) -> Miss {
@@ -161,7 +178,7 @@ impl Store {
     }
 
     /// Gives the result, or the right to make it: waits while another thread or process makes it,
-    /// then looks again.
+    /// then looks again. Nobody removes it until the last copy of this store is gone.
     ///
     /// `doing` says what for, to whoever waits; `name` is what `explain` compares by.
     pub async fn begin(
@@ -173,9 +190,9 @@ impl Store {
         patience: Patience<'_>,
     ) -> Result<Begin, StoreError> {
         let key = ingredients.key(kind);
-        let lock = match self.claim(&key, doing, patience).await? {
+        let (lock, used) = match self.claim(&key, doing, patience).await? {
             Claim::Hit(entry) => return Ok(Begin::Hit(entry)),
-            Claim::Lock(lock) => lock,
+            Claim::Make(lock, used) => (lock, used),
         };
         let temporary = self.temporary(&key.slug())?;
         let work = Work {
@@ -184,29 +201,37 @@ impl Store {
             name: name.to_owned(),
             ingredients,
             temporary,
+            used,
             _lock: lock,
         };
         tree::make_directory(&work.tree())?;
         Ok(Begin::Work(work))
     }
 
-    /// Looks for a result, else locks its key, then looks again.
+    /// Looks for a result, else locks its key, then looks again. One that is found is used from then on: it may
+    /// have been removed until its use was known, so that it is looked for again.
     pub(super) async fn claim(
         &self,
         key: &Key,
         doing: &str,
         patience: Patience<'_>,
     ) -> Result<Claim, StoreError> {
-        if let Some(entry) = self.find(key)? {
-            return Ok(Claim::Hit(Box::new(entry)));
+        if self.find(key)?.is_some() {
+            let used = self.share_use(key, patience.cancel).await?;
+            if let Some(entry) = self.find(key)? {
+                self.keep(key, used);
+                return Ok(Claim::Hit(Box::new(entry)));
+            }
         }
         let lock = lock(&self.lock_path(&key.slug()), doing, patience).await?;
+        let used = self.share_use(key, patience.cancel).await?;
         if let Some(entry) = self.find(key)? {
+            self.keep(key, used);
             return Ok(Claim::Hit(Box::new(entry)));
         }
         // With the lock held nobody else makes it: what has no manifest is from a crash.
         self.discard(&self.directory_of(key))?;
-        Ok(Claim::Lock(lock))
+        Ok(Claim::Make(lock, used))
     }
 }
 
@@ -288,6 +313,7 @@ impl Work {
         let parent = self.store.root.join(self.key.kind.as_str());
         tree::make_directory(&parent)?;
         self.temporary.move_to(&target)?;
+        self.store.keep(&self.key, self.used);
         document::sync_directory(&parent)?;
         Ok(Entry {
             path: self.store.path_of(&self.key),

@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::Holder;
-use crate::fault::{Detail, Exit, Fault, Hint, hint};
+use super::{Holder, watch::is_ended};
+use crate::{
+    fault::{Detail, Exit, Fault, Hint, hint},
+    process::quote,
+};
 
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +37,7 @@ pub enum StoreError {
         needed_bytes: Option<u64>,
     },
     /// Another process holds a lock for longer than the limit.
-    #[error("{what} is held by {} for longer than {} s", describe(holder.as_ref()), limit.as_secs())]
+    #[error("{what} is held by {} for longer than {} s", super::lock::describe(holder.as_ref()), limit.as_secs())]
     Busy {
         /// What is locked, in words.
         what: String,
@@ -76,6 +79,14 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Root would write where somebody else decides what lies there.
+    #[error("{} is not root's alone: whoever else may change it could lead root anywhere", path.display())]
+    Foreign {
+        /// The directory that somebody else may change.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// The user that builds and runs engines cannot get into the store.
     #[error("user {uid}, which builds and runs engines, cannot enter {}", path.display())]
     Unreachable {
@@ -84,10 +95,6 @@ pub enum StoreError {
         /// The user.
         uid: u32,
     },
-}
-
-fn describe(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
 impl StoreError {
@@ -103,6 +110,16 @@ impl StoreError {
                 source,
             }
         }
+    }
+
+    /// Makes an error from a reading of `path` that failed, or that its watch has ended.
+    pub(crate) fn of_reading(path: &Path, source: io::Error) -> Self {
+        if is_ended(&source) {
+            return Self::Cancelled {
+                what: format!("the reading of {}", path.display()),
+            };
+        }
+        Self::io("read", path, source)
     }
 
     /// There is too little space for `path`.
@@ -174,9 +191,32 @@ impl Fault for StoreError {
         match self {
             Self::Full { path, .. } => {
                 let at = path.ancestors().find(|ancestor| ancestor.exists());
-                let command = at.map(|at| format!("df -h {}", at.display()));
+                let command = at.map(|at| format!("df -h {}", quote(&at.to_string_lossy())));
                 let text = "free some space, or put the host's home on another disk with HOST_HOME";
+                vec![
+                    hint(text, command.as_deref()),
+                    hint("see what of this host's takes space", Some("{host} disk")),
+                ]
+            }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let text = "make the disk writable, or use another home: set HOST_HOME";
+                vec![hint(text, None)]
+            }
+            Self::Io { path, source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                let at = path.ancestors().find(|ancestor| ancestor.exists());
+                let command = at.map(|at| format!("ls -ld {}", quote(&at.to_string_lossy())));
+                let text = "see whose it is; another home is set with HOST_HOME";
                 vec![hint(text, command.as_deref())]
+            }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotADirectory => {
+                let text = "what stands there is no directory; another home is set with HOST_HOME";
+                vec![hint(text, None)]
+            }
+            Self::Foreign { owner, .. } => {
+                let text = "name a directory below one of root's own, or leave `cache_dir` out";
+                let theirs = Some(owner).filter(|owner| **owner != 0);
+                let as_them = theirs.map(|owner| hint(format!("or run as user {owner}"), None));
+                [hint(text, None)].into_iter().chain(as_them).collect()
             }
             Self::Newer { .. } => vec![hint(
                 "use the newer host, or another home: set HOST_HOME to an empty directory",
@@ -184,12 +224,12 @@ impl Fault for StoreError {
             )],
             Self::Damaged { path, .. } => vec![hint(
                 "delete it; it will be made again",
-                Some(&format!("rm {}", path.display())),
+                Some(&format!("rm {}", quote(&path.to_string_lossy()))),
             )],
             Self::Unreachable { path, uid } => vec![
                 hint(
                     format!("let user {uid} pass through the directory"),
-                    Some(&format!("chmod o+x {}", path.display())),
+                    Some(&format!("chmod o+x {}", quote(&path.to_string_lossy()))),
                 ),
                 hint("or put the host's home elsewhere with HOST_HOME", None),
             ],
@@ -233,6 +273,7 @@ impl Fault for StoreError {
             Self::Damaged { .. } => "damaged-document",
             Self::Unsound { .. } => "unsound-result",
             Self::Unreachable { .. } => "unreachable-home",
+            Self::Foreign { .. } => "foreign-directory",
         }
     }
 }

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::{
-    Begin, Entry, Ingredients, Key, Kind, Lock, Manifest, Patience, SCHEMA, Store, StoreError,
+    Begin, Entry, Ingredients, Key, Kind, Lock, Manifest, Patience, SCHEMA, Store, StoreError, Use,
     document,
     entry::{Claim, MANIFEST, TREE},
     lock::try_lock,
@@ -41,7 +41,8 @@ pub struct FixedWork {
     key: Key,
     name: String,
     ingredients: Ingredients,
-    published: bool,
+    /// Given away when it is published.
+    used: Option<Use>,
     _lock: Lock,
 }
 
@@ -69,12 +70,12 @@ impl Store {
         let key = ingredients.key(kind);
         Ok(match self.claim(&key, doing, patience).await? {
             Claim::Hit(entry) => Begin::Hit(entry),
-            Claim::Lock(lock) => Begin::Work(FixedWork {
+            Claim::Make(lock, used) => Begin::Work(FixedWork {
                 store: self.clone(),
                 key,
                 name: name.to_owned(),
                 ingredients,
-                published: false,
+                used: Some(used),
                 _lock: lock,
             }),
         })
@@ -186,7 +187,9 @@ impl FixedWork {
         };
         write_document(&directory.join(MANIFEST), SCHEMA, 0o444, &manifest)?;
         document::sync_directory(&directory)?;
-        self.published = true;
+        if let Some(used) = self.used.take() {
+            self.store.keep(&self.key, used);
+        }
         Ok(Entry {
             path: content,
             manifest,
@@ -196,7 +199,7 @@ impl FixedWork {
 
 impl Drop for FixedWork {
     fn drop(&mut self) {
-        if !self.published {
+        if self.used.is_some() {
             // Not reported: whatever is left is swept by a later run.
             let _ = self.store.discard(&self.directory());
         }

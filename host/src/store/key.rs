@@ -53,6 +53,11 @@ impl Key {
         &self.hex[..32]
     }
 
+    /// Whether it is one that this program computes.
+    pub(super) fn is_whole(&self) -> bool {
+        self.hex.len() == 64 && self.hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
     /// Name of its lock and of its working directory.
     pub(super) fn slug(&self) -> String {
         format!("{}-{}", self.kind.as_str(), self.directory())

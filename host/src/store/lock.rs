@@ -6,10 +6,10 @@
 use std::{
     fmt,
     fs::{File, OpenOptions, TryLockError},
-    io::{Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::Path,
-    time::{Duration, Instant},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
 };
 
 use jiff::Timestamp;
@@ -24,7 +24,35 @@ const RETRY: Duration = Duration::from_millis(50);
 /// A lock that is held until this is dropped, or its process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// The file that is locked.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Notes that it was taken or let go of now. For people and for the order of clean-ups, so that failing to
+    /// is no failure.
+    pub(super) fn touch(&self) {
+        let _ = self.file.set_modified(SystemTime::now());
+    }
+
+    /// Writes down who has it, for whoever looks later.
+    pub(super) fn write_down(&self, document: &impl Serialize) {
+        // Only a message: a full disk must not keep anybody from working.
+        let _ = write_whole(&self.file, document);
+    }
+
+    fn of(file: File, path: &Path) -> Self {
+        Self {
+            file,
+            path: path.to_owned(),
+        }
+    }
 }
 
 /// Who holds a lock, as the holder wrote it down. For people: it may be outdated.
@@ -56,19 +84,81 @@ pub struct Patience<'a> {
     pub limit: Duration,
     /// Ends the wait.
     pub cancel: &'a CancellationToken,
-    /// Called once, when the first try failed.
-    pub on_wait: &'a (dyn Fn(Option<&Holder>) + Send + Sync),
+    /// Called once, when there is something to wait for, with who holds the lock, in words.
+    pub on_wait: &'a (dyn Fn(&str) + Send + Sync),
 }
 
 /// Takes a lock if it is free. `doing` says what for, to whoever waits.
 pub fn try_lock(path: &Path, doing: &str) -> Result<Option<Lock>, StoreError> {
-    let mut file = open(path)?;
+    let file = open(path)?;
     if !try_hold(&file).map_err(|source| StoreError::io("lock", path, source))? {
         return Ok(None);
     }
     // Only a message: a full disk must not keep anybody from working.
-    let _ = sign(&mut file, doing);
-    Ok(Some(Lock { _file: file }))
+    let _ = sign(&file, doing);
+    Ok(Some(Lock::of(file, path)))
+}
+
+/// Takes a lock together with others who share it, if nobody has it alone. Nothing is written down.
+pub(crate) fn try_share(path: &Path) -> Result<Option<Lock>, StoreError> {
+    if let Some(parent) = path.parent() {
+        make_directory(parent)?;
+    }
+    let file = open(path)?;
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(Lock::of(file, path))),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(source)) => Err(StoreError::io("lock", path, source)),
+    }
+}
+
+/// The same, waiting while somebody has it alone.
+pub(crate) async fn share(
+    path: &Path,
+    what: &str,
+    limit: Duration,
+    cancel: &CancellationToken,
+) -> Result<Lock, StoreError> {
+    let start = Instant::now();
+    loop {
+        if let Some(lock) = try_share(path)? {
+            return Ok(lock);
+        }
+        if start.elapsed() >= limit {
+            return Err(StoreError::Busy {
+                what: what.to_owned(),
+                holder: None,
+                limit,
+            });
+        }
+        tokio::select! {
+            () = cancel.cancelled() => {
+                return Err(StoreError::Cancelled { what: what.to_owned() });
+            }
+            () = tokio::time::sleep(RETRY) => {}
+        }
+    }
+}
+
+/// Takes a lock if it is free, leaving the time at which it was last touched as it is.
+pub(crate) fn try_lock_quietly(path: &Path) -> Result<Option<Lock>, StoreError> {
+    if let Some(parent) = path.parent() {
+        make_directory(parent)?;
+    }
+    let file = open(path)?;
+    let held = try_hold(&file).map_err(|source| StoreError::io("lock", path, source))?;
+    Ok(held.then(|| Lock::of(file, path)))
+}
+
+/// Whether somebody holds a lock. Creates nothing, so that it can be asked by whoever may only read.
+pub(crate) fn is_held(path: &Path) -> Result<bool, StoreError> {
+    let failed = |source| StoreError::io("open", path, source);
+    match File::open(path) {
+        Ok(file) => try_hold(&file).map(|free| !free).map_err(failed),
+        // What nobody ever locked is free.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Locks an open file or directory until it is closed, if nobody else has.
@@ -84,7 +174,7 @@ pub(super) fn try_hold(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Takes a lock: tries, tells who holds it, waits.
+/// Takes a lock: tries, waits, tells who holds it.
 pub async fn lock(path: &Path, doing: &str, patience: Patience<'_>) -> Result<Lock, StoreError> {
     if let Some(parent) = path.parent() {
         make_directory(parent)?;
@@ -92,8 +182,8 @@ pub async fn lock(path: &Path, doing: &str, patience: Patience<'_>) -> Result<Lo
     if let Some(lock) = try_lock(path, doing)? {
         return Ok(lock);
     }
-    (patience.on_wait)(holder(path).as_ref());
     let start = Instant::now();
+    let mut told = false;
     loop {
         tokio::select! {
             () = patience.cancel.cancelled() => {
@@ -104,6 +194,12 @@ pub async fn lock(path: &Path, doing: &str, patience: Patience<'_>) -> Result<Lo
         if let Some(lock) = try_lock(path, doing)? {
             return Ok(lock);
         }
+        // Told after the first pause: whoever has just taken it writes down who it is only then, and
+        // a lock that is free by now was not worth a line.
+        if !told {
+            (patience.on_wait)(&describe(holder(path).as_ref()));
+            told = true;
+        }
         if start.elapsed() >= patience.limit {
             return Err(StoreError::Busy {
                 what: doing.to_owned(),
@@ -112,6 +208,11 @@ pub async fn lock(path: &Path, doing: &str, patience: Patience<'_>) -> Result<Lo
             });
         }
     }
+}
+
+/// Who holds a lock, in words, also where nobody wrote it down.
+pub(super) fn describe(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
 /// Who holds the lock at this path, as far as it was written down.
@@ -134,13 +235,17 @@ fn open(path: &Path) -> Result<File, StoreError> {
         .map_err(|source| StoreError::io("open", path, source))
 }
 
-fn sign(file: &mut File, doing: &str) -> std::io::Result<()> {
+fn sign(file: &File, doing: &str) -> std::io::Result<()> {
     let holder = Holder {
         pid: std::process::id(),
         doing: doing.to_owned(),
         since: Timestamp::now(),
     };
-    let text = serde_json::to_vec(&holder).expect("a holder is plain data");
+    write_whole(file, &holder)
+}
+
+fn write_whole(mut file: &File, document: &impl Serialize) -> std::io::Result<()> {
+    let text = serde_json::to_vec(document).expect("a holder is plain data");
     // Cut to its length afterwards: a file that was emptied first is flushed by ext4 when it is closed
     // (`auto_da_alloc`), and whoever is started next would wait for that.
     file.rewind()?;
@@ -160,7 +265,7 @@ mod tests {
         let path = directory.path().join("locks/x.lock");
         let cancel = CancellationToken::new();
         let told = Mutex::new(None);
-        let on_wait = |holder: Option<&Holder>| *told.lock().unwrap() = holder.cloned();
+        let on_wait = |who: &str| *told.lock().unwrap() = Some(who.to_owned());
         let patience = Patience {
             limit: Duration::from_secs(20),
             cancel: &cancel,
@@ -178,9 +283,9 @@ mod tests {
         };
         let (second, ()) = tokio::join!(lock(&path, "waiting", patience), release);
         second.unwrap();
-        let holder = told.lock().unwrap().clone().unwrap();
-        assert_eq!(holder.pid, std::process::id());
-        assert_eq!(holder.doing, "building x");
+        let who = told.lock().unwrap().clone().unwrap();
+        let pid = std::process::id();
+        assert_eq!(who, format!("process {pid} (building x, for 0 s)"));
     }
 
     #[tokio::test]

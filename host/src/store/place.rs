@@ -120,6 +120,31 @@ pub fn ensure_reachable(path: &Path, identity: Identity) -> Result<(), StoreErro
     Ok(())
 }
 
+/// Refuses a directory for root's own files where somebody else may put other things in its place, on
+/// the way to it too. Root alone is asked: others could only be led to what they may write anyway.
+pub(crate) fn ensure_owned(path: &Path) -> Result<(), StoreError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let real = path.ancestors().find_map(|there| there.canonicalize().ok());
+    let real = real.unwrap_or_default();
+    for directory in path.ancestors().chain(real.ancestors()) {
+        let Ok(metadata) = fs::metadata(directory) else {
+            continue;
+        };
+        let (mode, owner) = (metadata.mode(), metadata.uid());
+        // In a sticky directory nobody touches what is root's.
+        let is_open = mode & 0o022 != 0 && mode & 0o1000 == 0;
+        if owner != 0 || is_open {
+            return Err(StoreError::Foreign {
+                path: directory.to_owned(),
+                owner,
+            });
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -153,6 +178,33 @@ mod tests {
         make_place(&place, Some(SOMEBODY)).unwrap();
         assert_eq!(owner(), SOMEBODY.uid);
         assert!(!place.join("secret").exists());
+    }
+
+    #[test]
+    fn root_writes_nowhere_that_another_user_can_lead_elsewhere() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("own");
+        make_directory(&own).unwrap();
+        ensure_owned(&own.join("not/yet/there")).unwrap();
+        let foreign = directory.path().join("foreign");
+        make_directory(&foreign.join("below")).unwrap();
+        std::os::unix::fs::chown(&foreign, Some(SOMEBODY.uid), None).unwrap();
+        std::os::unix::fs::symlink(&own, foreign.join("link")).unwrap();
+        for path in ["", "below", "below/not/there", "link", "link/x"] {
+            let error = ensure_owned(&foreign.join(path)).unwrap_err();
+            assert!(
+                matches!(&error, StoreError::Foreign { path, owner } if *path == foreign && *owner == SOMEBODY.uid),
+                "{path}: {error}"
+            );
+        }
+        // A way to it through somebody else's link.
+        std::os::unix::fs::symlink(&foreign, directory.path().join("way")).unwrap();
+        ensure_owned(&directory.path().join("way/below")).unwrap_err();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+        ensure_owned(&own.join("x")).unwrap_err();
     }
 
     #[test]

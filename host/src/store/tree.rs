@@ -16,7 +16,13 @@ use std::{
 use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
-use super::{StoreError, key::hex, link::check_link_but, walk::walk};
+use super::{
+    StoreError,
+    key::hex,
+    link::check_link_but,
+    walk::walk,
+    watch::{Watch, Watched},
+};
 
 /// Creates a directory and its parents, readable for everybody: engines run as another user.
 pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
@@ -106,12 +112,19 @@ pub fn sync_tree(path: &Path) -> Result<(), StoreError> {
 
 /// SHA-256 of a file's content as 64 hexadecimal digits. Blocks.
 pub fn digest_file(path: &Path) -> Result<String, StoreError> {
-    let failed = |source| StoreError::io("read", path, source);
-    let mut file = fs::OpenOptions::new()
+    digest_watched(path, None)
+}
+
+/// The same, watched.
+pub(super) fn digest_watched(path: &Path, watch: Option<&dyn Watch>) -> Result<String, StoreError> {
+    let failed = |source| StoreError::of_reading(path, source);
+    let file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
         .map_err(failed)?;
+    let size_bytes = file.metadata().map_err(failed)?.len();
+    let mut file = Watched::new(file, path, size_bytes, watch);
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 * 1024];
     loop {
@@ -145,6 +158,18 @@ pub fn digest_tree(root: &Path) -> Result<String, StoreError> {
     })?;
     lines.sort_unstable();
     Ok(hex(&Sha256::digest(lines.join("\n").as_bytes())))
+}
+
+/// Paths of all files of a tree.
+pub(crate) fn files_of(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = Vec::new();
+    walk(root, &mut |found| {
+        if found.kind() == FileType::RegularFile {
+            files.push(found.path.to_owned());
+        }
+        Ok(())
+    })?;
+    Ok(files)
 }
 
 /// Bytes of all files of a tree.
