@@ -1,14 +1,23 @@
 //! What can go wrong with a model.
 
+mod fault;
+
 use std::path::PathBuf;
 
 use engine_provider_api::ModelShape;
+use jiff::Timestamp;
 
+use super::{catalog::moment, source::hub::HubError};
 use crate::{
-    fault::{Detail, Exit, Fault, Hint, hint},
+    fault::{Exit, Fault as _},
     net::{Digest, DigestError, NetError},
+    policy::Refusal,
     store::StoreError,
 };
+
+#[cfg(feature = "s3")]
+use super::source::S3Error;
+use super::source::{NoChoice, OciError};
 
 /// A failure to stage a model.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +30,14 @@ pub enum ModelError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Other places of a model that cannot be used.
+    #[error("the mirrors of `{reference}` cannot be used: {reason}")]
+    BadMirrors {
+        /// The reference.
+        reference: String,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
     /// A kind of reference that this version does not serve.
     #[error("`{reference}`: {what} is not supported by this version")]
     Unsupported {
@@ -30,6 +47,16 @@ pub enum ModelError {
         what: &'static str,
         /// What the engine reads.
         shape: ModelShape,
+    },
+    /// A kind of reference that this program was built without.
+    #[error(
+        "`{reference}` needs the feature `{feature}` of `engine-host`, which this program was built without"
+    )]
+    LeftOut {
+        /// The reference.
+        reference: String,
+        /// The feature.
+        feature: &'static str,
     },
     /// No such model in this program.
     #[error("there is no built-in model `{name}`, only {}", known.join(", "))]
@@ -98,16 +125,119 @@ pub enum ModelError {
         /// Its digest.
         actual: Digest,
     },
+    /// A user's own file or directory is no longer what it should be and was.
+    #[error("{} changed since {}: it is no longer the model it should be", path.display(), moment(*since))]
+    OwnChanged {
+        /// The file or directory.
+        path: PathBuf,
+        /// When it was last found to be right.
+        since: Timestamp,
+        /// Digest expected, which it had then.
+        expected: Digest,
+        /// Its digest.
+        actual: Digest,
+    },
+    /// No new engine may be started with it.
+    #[error("model `{reference}` was retired here, as {id}")]
+    Retired {
+        /// The reference.
+        reference: String,
+        /// The model.
+        id: String,
+        /// Words of `host model add` that name just this.
+        again: String,
+    },
+    /// Nobody says what it must be, and that is not enough here.
+    #[error("nothing says what model `{reference}` must be: neither a checksum nor its source")]
+    Unverified {
+        /// The reference.
+        reference: String,
+        /// The policy in the way.
+        #[source]
+        source: Box<Refusal>,
+    },
+    /// An option that picks among files, where there is nothing to pick.
+    #[error("`{option}` picks files of a repository, and `{reference}` names none")]
+    NothingToPick {
+        /// The reference.
+        reference: String,
+        /// The option of the command line.
+        option: &'static str,
+    },
+    /// Nothing of it is what the engine reads, or a part of it is missing.
+    #[error("model `{reference}` cannot be used")]
+    Choice {
+        /// The reference.
+        reference: String,
+        /// Why.
+        #[source]
+        source: Box<NoChoice>,
+    },
+    /// A file whose name does not stay inside its model.
+    #[error("model `{reference}` has a file that cannot be kept, `{}`: {reason}", name.escape_debug())]
+    BadName {
+        /// The reference.
+        reference: String,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An archive of it that is not unpacked.
+    #[error("archive `{name}` of model `{reference}` is not unpacked: {reason}")]
+    Archive {
+        /// The reference.
+        reference: String,
+        /// The archive.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More files than a model can have.
+    #[error("model `{reference}` has {count} files, more than the {limit} that a model can have")]
+    TooMany {
+        /// The reference.
+        reference: String,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Nothing in it.
+    #[error("there is no file in model `{reference}`")]
+    Empty {
+        /// The reference.
+        reference: String,
+    },
     /// A URL gives something else than the first time.
     #[error("model {url} is not what it was when it was first fetched")]
     Changed {
         /// The URL.
         url: String,
-        /// Where the first digest is written down.
-        record: PathBuf,
+        /// Words of `host model add` that name just this.
+        again: String,
         /// Why.
         #[source]
         source: Box<NetError>,
+    },
+    /// A registry does not have it, or not as files.
+    #[error("model `{reference}` could not be looked up")]
+    Oci {
+        /// The reference.
+        reference: String,
+        /// Why.
+        #[source]
+        source: Box<OciError>,
+    },
+    /// A bucket does not say what it has.
+    #[cfg(feature = "s3")]
+    #[error("model `{reference}` could not be looked up")]
+    S3 {
+        /// The reference.
+        reference: String,
+        /// Why.
+        #[source]
+        source: Box<S3Error>,
     },
     /// It could not be fetched.
     #[error("model `{reference}` could not be fetched")]
@@ -117,6 +247,27 @@ pub enum ModelError {
         /// Why.
         #[source]
         source: Box<NetError>,
+    },
+    /// What the hub has is not what is wanted, or is not given out.
+    #[error("model `{reference}` cannot be had")]
+    Hub {
+        /// The reference.
+        reference: String,
+        /// Why.
+        #[source]
+        source: Box<HubError>,
+    },
+    /// Another small file than the hub has.
+    #[error("{url} gave another file than the hub has")]
+    OtherBlob {
+        /// Where it was had.
+        url: String,
+        /// Words of `host model add` that name just this model.
+        again: String,
+        /// Git's name of the one expected.
+        expected: String,
+        /// Git's name of this one.
+        actual: String,
     },
     /// It could not be kept or read.
     #[error("model `{reference}` could not be stored")]
@@ -135,7 +286,11 @@ impl ModelError {
     pub fn is_cancelled(&self) -> bool {
         match self {
             Self::Net { source, .. } => matches!(**source, NetError::Cancelled { .. }),
+            Self::Hub { source, .. } => source.is_cancelled(),
             Self::Store { source, .. } => matches!(**source, StoreError::Cancelled { .. }),
+            #[cfg(feature = "s3")]
+            Self::S3 { source, .. } => source.is_cancelled(),
+            Self::Oci { source, .. } => source.is_cancelled(),
             _ => false,
         }
     }
@@ -143,104 +298,22 @@ impl ModelError {
     /// The word of the event that tells this failure.
     pub(super) fn action(&self) -> &'static str {
         match self {
-            Self::Mismatch { .. } | Self::Changed { .. } => "verify-failed",
+            Self::Mismatch { .. }
+            | Self::OwnChanged { .. }
+            | Self::Changed { .. }
+            | Self::OtherBlob { .. } => "verify-failed",
             Self::Net { source, .. } if source.exit() == Exit::Verification => "verify-failed",
             Self::Net { .. } => "download-failed",
-            Self::BadReference { .. } | Self::Unsupported { .. } | Self::UnknownBuiltin { .. } => {
-                "resolve-failed"
-            }
+            Self::BadReference { .. }
+            | Self::Unsupported { .. }
+            | Self::LeftOut { .. }
+            | Self::NothingToPick { .. }
+            | Self::UnknownBuiltin { .. }
+            | Self::Oci { .. }
+            | Self::Hub { .. } => "resolve-failed",
+            #[cfg(feature = "s3")]
+            Self::S3 { .. } => "resolve-failed",
             _ => "ensure-failed",
-        }
-    }
-}
-
-impl Fault for ModelError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Missing { .. } => Exit::NotFound,
-            Self::Mismatch { .. } | Self::Changed { .. } => Exit::Verification,
-            Self::Net { source, .. } => source.exit(),
-            Self::Store { source, .. } => source.exit(),
-            _ => Exit::Config,
-        }
-    }
-
-    fn hints(&self) -> Vec<Hint> {
-        match self {
-            Self::Unsupported {
-                shape: ModelShape::Directory,
-                ..
-            } => vec![hint(
-                "download it into a directory and refer to that by path",
-                None,
-            )],
-            Self::NotADirectory { .. } => vec![hint(
-                "this engine reads a directory with all files of the model: refer to that",
-                None,
-            )],
-            Self::Unfit { .. } => vec![hint(
-                "copy the directory with `cp -rL`, which copies what links lead to, and refer to the copy",
-                None,
-            )],
-            Self::Mismatch { path, .. } if path.is_dir() => vec![hint(
-                "compare with the checksum that it had, then correct `provisioning.model.checksum`",
-                Some(&format!(
-                    "cd {} && find -L . -type f -not -path '*/.*' -printf '%P\\0' | LC_ALL=C sort -z | \
-                     xargs -0 sha256sum | sha256sum",
-                    crate::process::quote(&path.to_string_lossy())
-                )),
-            )],
-            Self::Unsupported { .. } => vec![hint(
-                "download the file and refer to it by path, or give its https URL with a checksum",
-                None,
-            )],
-            Self::UnknownBuiltin { known, .. } => known
-                .iter()
-                .map(|name| hint(format!("use `builtin:{name}`"), None))
-                .collect(),
-            Self::Changed { record, .. } => vec![hint(
-                "if the change is expected, forget the first one",
-                Some(&format!("rm {}", record.display())),
-            )],
-            Self::Mismatch { path, .. } => vec![hint(
-                "compare with the checksum its publisher gives, then fetch it again or correct \
-                 `provisioning.model.checksum`",
-                Some(&format!("sha256sum {}", path.display())),
-            )],
-            Self::Net { source, .. } => source.hints(),
-            Self::Store { source, .. } => source.hints(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn details(&self) -> Vec<Detail> {
-        match self {
-            Self::Mismatch {
-                expected, actual, ..
-            } => vec![
-                Detail::new("expected", expected.to_string()),
-                Detail::new("actual", actual.to_string()),
-            ],
-            Self::Net { source, .. } | Self::Changed { source, .. } => source.details(),
-            Self::Store { source, .. } => source.details(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::BadReference { .. } => "bad-model-reference",
-            Self::Unsupported { .. } => "unsupported-model-reference",
-            Self::UnknownBuiltin { .. } => "unknown-builtin",
-            Self::Format { .. } => "model-format",
-            Self::Missing { .. } => "model-missing",
-            Self::NotAFile { .. } => "model-not-a-file",
-            Self::NotADirectory { .. } => "model-not-a-directory",
-            Self::Unfit { .. } => "model-unfit",
-            Self::BadDigest { .. } => "bad-digest",
-            Self::Mismatch { .. } | Self::Changed { .. } => "digest-mismatch",
-            Self::Net { source, .. } => source.kind(),
-            Self::Store { source, .. } => source.kind(),
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::{fmt, path::PathBuf};
 
-use engine_provider_api::StageModel;
+use engine_provider_api::{ModelShape, StageModel};
 use url::Url;
 
-use super::ModelError;
-use crate::net;
+use super::{ModelError, source::hub::HubName};
+use crate::{container, net};
+
+/// What begins the version of an object.
+const VERSION: &str = "?versionId=";
 
 /// Where a model is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,35 +20,46 @@ pub enum Reference {
     File(PathBuf),
     /// A file behind an http(s) URL.
     Url(Url),
-    /// A repository of the Hugging Face hub, or a file in one: `hf:OWNER/NAME[@REVISION][/FILE]`.
-    HuggingFace {
-        /// `OWNER/NAME`.
-        repository: String,
-        /// Branch, tag or commit.
-        revision: Option<String>,
-        /// Path in the repository; `None`: all of it.
-        file: Option<String>,
-    },
-    /// An object: `s3://BUCKET/KEY`.
+    /// A repository of the Hugging Face hub, or something in one:
+    /// `hf:OWNER/NAME[@REVISION][:QUANT][/PATH]`.
+    HuggingFace(HubName),
+    /// An object, or all below a prefix: `s3://BUCKET/KEY[?versionId=VERSION]`, `s3://BUCKET/PREFIX/`.
     S3 {
         /// Bucket.
         bucket: String,
-        /// Key.
+        /// Key; a prefix where it ends with `/` or is empty.
         key: String,
+        /// Version of the object.
+        version: Option<String>,
     },
-    /// An artifact of an OCI registry: `oci://REGISTRY/REPOSITORY[:TAG|@DIGEST]`.
-    Oci(String),
+    /// An artifact of an OCI registry: `oci://REGISTRY/REPOSITORY[:TAG][@DIGEST]`.
+    Oci(container::Reference),
 }
 
 impl Reference {
+    /// The word for where it is had.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Builtin(_) => "builtin",
+            Self::File(_) => "file",
+            Self::Url(_) => "url",
+            Self::HuggingFace(_) => "hub",
+            Self::S3 { .. } => "s3",
+            Self::Oci(_) => "oci",
+        }
+    }
+
     /// Reads a reference. What has no scheme is a path.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let bad = |reason| ModelError::BadReference {
             reference: text.to_owned(),
             reason,
         };
-        if text.trim() != text || text.is_empty() || text.contains('\0') {
-            return Err(bad("it is empty, or has blanks around it"));
+        if text.trim() != text || text.is_empty() || text.chars().any(char::is_control) {
+            return Err(bad(
+                "it is empty, has blanks around it, or characters that cannot be shown",
+            ));
         }
         let Some((scheme, rest)) = split_scheme(text) else {
             return Ok(Self::File(PathBuf::from(text)));
@@ -58,14 +72,13 @@ impl Reference {
                 Ok(url) if url.has_host() => Ok(Self::Url(url)),
                 _ => Err(bad("it is not a whole URL")),
             },
-            "hf" => parse_hub(rest)
+            "hf" => HubName::parse(rest)
+                .map(Self::HuggingFace)
                 .ok_or_else(|| bad("a hub model is named like `hf:owner/name/file.gguf`")),
             "s3" => parse_s3(rest).ok_or_else(|| bad("an object is named like `s3://bucket/key`")),
-            "oci" => rest
-                .strip_prefix("//")
-                .filter(|rest| rest.contains('/') && !rest.starts_with('/'))
-                .map(|rest| Self::Oci(rest.to_owned()))
-                .ok_or_else(|| bad("an artifact is named like `oci://registry/name:tag`")),
+            "oci" => parse_oci(rest).map(Self::Oci).ok_or_else(|| {
+                bad("an artifact is named like `oci://registry.example.com/name:tag`")
+            }),
             _ => Err(bad(
                 "its scheme is none of builtin, file, https, hf, s3, oci",
             )),
@@ -74,8 +87,13 @@ impl Reference {
 
     /// The error for kinds that are understood and not served.
     pub(super) fn unsupported(&self, step: &StageModel) -> ModelError {
+        self.unsupported_as(&step.reference, step.shape)
+    }
+
+    /// The same, of what was written.
+    pub(super) fn unsupported_as(&self, written: &str, shape: ModelShape) -> ModelError {
         let what = match self {
-            Self::HuggingFace { .. } => "the Hugging Face hub",
+            Self::HuggingFace(_) => "the Hugging Face hub",
             Self::S3 { .. } => "S3",
             Self::Oci(_) => "an OCI registry",
             Self::Builtin(_) => "a built-in model as a directory",
@@ -83,9 +101,9 @@ impl Reference {
             Self::File(_) => "this kind of reference",
         };
         ModelError::Unsupported {
-            reference: step.reference.clone(),
+            reference: written.to_owned(),
             what,
-            shape: step.shape,
+            shape,
         }
     }
 
@@ -116,19 +134,17 @@ impl fmt::Display for Reference {
             Self::Builtin(name) => write!(formatter, "builtin:{name}"),
             Self::File(path) => write!(formatter, "{}", path.display()),
             Self::Url(url) => formatter.write_str(&net::shown(url)),
-            Self::HuggingFace {
-                repository,
-                revision,
-                file,
+            Self::HuggingFace(name) => name.fmt(formatter),
+            Self::S3 {
+                bucket,
+                key,
+                version,
             } => {
-                write!(formatter, "hf:{repository}")?;
-                if let Some(revision) = revision {
-                    write!(formatter, "@{revision}")?;
-                }
-                file.iter()
-                    .try_for_each(|file| write!(formatter, "/{file}"))
+                write!(formatter, "s3://{bucket}/{key}")?;
+                version
+                    .iter()
+                    .try_for_each(|version| write!(formatter, "{VERSION}{version}"))
             }
-            Self::S3 { bucket, key } => write!(formatter, "s3://{bucket}/{key}"),
             Self::Oci(name) => write!(formatter, "oci://{name}"),
         }
     }
@@ -151,128 +167,47 @@ fn parse_file(rest: &str) -> Option<Reference> {
     (!path.is_empty() && !whole).then(|| Reference::File(PathBuf::from(path)))
 }
 
-fn parse_hub(rest: &str) -> Option<Reference> {
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let mut parts = rest.splitn(3, '/');
-    let (owner, name) = (parts.next()?, parts.next()?);
-    let (name, revision) = match name.split_once('@') {
-        Some((name, revision)) => (name, Some(revision)),
-        None => (name, None),
-    };
-    let file = parts.next();
-    let inside = file.is_none_or(|file| {
-        !file
-            .split('/')
-            .any(|part| part.is_empty() || part == "." || part == "..")
-    });
-    let whole = is_word(owner) && is_word(name) && revision.is_none_or(|text| !text.is_empty());
-    (whole && inside).then(|| Reference::HuggingFace {
-        repository: format!("{owner}/{name}"),
-        revision: revision.map(str::to_owned),
-        file: file.map(str::to_owned),
-    })
-}
-
+/// Only a version is told from the key: a key may have a `?` of its own.
 fn parse_s3(rest: &str) -> Option<Reference> {
     let (bucket, key) = rest.strip_prefix("//")?.split_once('/')?;
-    (is_word(bucket) && !key.is_empty()).then(|| Reference::S3 {
+    let (key, version) = match key.split_once(VERSION) {
+        Some((key, version)) => (key, Some(version)),
+        None => (key, None),
+    };
+    let prefix = key.is_empty() || key.ends_with('/');
+    // Such parts mean other keys once they stand in a URL.
+    let plain = key.split('/').all(|part| !matches!(part, "." | ".."));
+    let whole = version.is_none_or(|version| is_version(version) && !prefix);
+    (is_word(bucket) && plain && whole).then(|| Reference::S3 {
         bucket: bucket.to_owned(),
         key: key.to_owned(),
+        version: version.map(str::to_owned),
     })
 }
 
+fn is_version(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !text.is_empty() && text.bytes().all(plain)
+}
+
+/// The registry is always named: without one it would be docker.io's to podman and docker, and the
+/// first part of the name to everybody else.
+fn parse_oci(rest: &str) -> Option<container::Reference> {
+    let rest = rest.strip_prefix("//")?;
+    let (registry, _) = rest.split_once('/')?;
+    let named = registry == "localhost" || registry.contains(['.', ':']);
+    let reference = named.then(|| container::Reference::parse(rest))?.ok()?;
+    Some(reference)
+}
+
+/// The name of a bucket or a built-in model: no option, no hidden file, no way up.
 fn is_word(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    !text.is_empty() && !text.starts_with('.') && text.bytes().all(plain)
+    !text.is_empty()
+        && !text.starts_with(['.', '-'])
+        && !text.contains("..")
+        && text.bytes().all(plain)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_of_reference_is_read() {
-        let file = |path: &str| Reference::File(PathBuf::from(path));
-        let cases = [
-            ("builtin:haiku", Reference::Builtin("haiku".to_owned())),
-            ("file:/models/x.gguf", file("/models/x.gguf")),
-            ("file:///models/x.gguf", file("/models/x.gguf")),
-            ("file:x.gguf", file("x.gguf")),
-            ("/models/x.gguf", file("/models/x.gguf")),
-            ("./x.gguf", file("./x.gguf")),
-            ("models/a:b.gguf", file("models/a:b.gguf")),
-            (
-                "https://host/x.gguf",
-                Reference::Url(Url::parse("https://host/x.gguf").unwrap()),
-            ),
-            (
-                "hf:Owner/Name-GGUF@main/q/x.gguf",
-                Reference::HuggingFace {
-                    repository: "Owner/Name-GGUF".to_owned(),
-                    revision: Some("main".to_owned()),
-                    file: Some("q/x.gguf".to_owned()),
-                },
-            ),
-            (
-                "s3://bucket/a/b",
-                Reference::S3 {
-                    bucket: "bucket".to_owned(),
-                    key: "a/b".to_owned(),
-                },
-            ),
-            (
-                "oci://host:5000/a/b:tag",
-                Reference::Oci("host:5000/a/b:tag".to_owned()),
-            ),
-        ];
-        for (text, reference) in cases {
-            assert_eq!(Reference::parse(text).unwrap(), reference, "{text}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_refused() {
-        for bad in [
-            "",
-            " x",
-            "builtin:",
-            "builtin:a/b",
-            "file:",
-            "file://host",
-            "https:",
-            "https://",
-            "hf:owner",
-            "hf:owner/name/../x",
-            "hf:owner/name@/x",
-            "s3://bucket",
-            "s3:/x",
-            "oci:x",
-            "ftp://host/x",
-            "c:\\models\\x",
-        ] {
-            assert!(Reference::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_formats_of_an_engine_are_held() {
-        let formats = ["gguf".to_owned()];
-        let check = |text: &str| Reference::parse(text).unwrap().check_format(&formats);
-        assert!(check("x.GGUF").is_ok());
-        assert!(check("https://h/x.gguf?token=1").is_ok());
-        assert!(check("x.safetensors").is_err());
-        assert!(check("builtin:haiku").is_ok());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn what_is_read_can_be_written_and_read_again(text in "(hf:|s3://|oci://|builtin:)?[a-z@./:-]{0,20}") {
-            if let Ok(reference) = Reference::parse(&text) {
-                proptest::prop_assert_eq!(
-                    Reference::parse(&reference.to_string()).unwrap(),
-                    reference
-                );
-            }
-        }
-    }
-}
+mod tests;

@@ -1,198 +1,258 @@
-//! A model behind a URL: fetched once, verified, trusted by digest or by first use.
+//! A model elsewhere: asked for once, its files fetched at the same time, kept under their digests.
 
-use std::{path::PathBuf, time::Duration};
+use std::collections::BTreeSet;
 
-use engine_provider_api::Artifact;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use url::Url;
+use engine_provider_api::{Artifact, ModelShape, StageModel};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    ACTOR, ModelError, Outlook, Request, Stage, Staged, blocking, builtin::lock_blob, state,
+    ACTOR, ModelError, Outlook, Reference, Request, Stage, asked, blocking,
+    catalog::{Catalog, Entry, Provenance, Trust},
+    fetch::{self, Got, Wanted},
+    known::{self, Known},
+    names::Key,
+    publish::{Draft, publish},
+    source::{RemoteFile, Resolved},
+    state, tree, unpacked,
 };
 use crate::{
-    net::{self, Digest, NetError, Transfer},
-    store::{self, Blob, SCHEMA, StoreError},
+    net::{self, Digest, Url},
+    store::{self, StoreError},
 };
 
-/// Longest wait for another process that stages the same model.
-pub(super) const FLIGHT_LIMIT: Duration = Duration::from_secs(6 * 60 * 60);
+/// Files of one model that are fetched at the same time.
+const AT_ONCE: usize = 4;
 
-/// What a URL gave the first time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct FirstUse {
-    url: String,
-    sha256: String,
-    /// The SHA-512 that was expected and held, where one was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sha512: Option<String>,
-    fetched: jiff::Timestamp,
-}
-
-pub(super) fn expected(request: &Request, url: &Url) -> Result<(Artifact, Outlook), ModelError> {
-    let sha256 = known_sha256(request, url)?;
-    let blob = match &sha256 {
-        Some(sha256) => request
-            .store
-            .blob(sha256)
-            .map_err(|source| request.failed(source))?,
-        None => None,
-    };
+pub(super) fn expected(
+    stage: &Stage,
+    request: &Request,
+    step: &StageModel,
+) -> Result<(Artifact, Outlook), ModelError> {
+    let failed = |source| request.failed(source);
+    let entry = known::entry(stage, request, step).map_err(failed)?;
+    if let Some(entry) = entry {
+        request.refuse_retired(stage, &entry)?;
+        request.refuse_unverified(stage, &entry)?;
+        entry.check_formats(request, step)?;
+        let damaged = known::damaged(&request.store, &entry, known::Verify::Changed);
+        let there = damaged.map_err(failed)?.is_empty();
+        let outlook = match there {
+            true => Outlook::There,
+            false => Outlook::Fetch(entry.provenance.from.clone()),
+        };
+        let artifact = Artifact {
+            state: state(there),
+            ..entry.artifact()
+        };
+        return Ok((artifact, outlook));
+    }
+    if let Some(blob) = request.blob_here(step).map_err(failed)? {
+        let artifact = Artifact {
+            state: state(true),
+            path: Some(blob.path.to_string_lossy().into_owned()),
+            digest: Some(format!("sha256:{}", blob.sha256)),
+            size_bytes: Some(blob.size_bytes),
+            ..Artifact::default()
+        };
+        return Ok((artifact, Outlook::There));
+    }
+    let key = Key::new(stage, request, step);
+    let said = stage.models.said(&key);
+    let sha256 = said.as_ref().map_or_else(
+        || {
+            request
+                .digest
+                .as_ref()
+                .and_then(Digest::sha256)
+                .map(str::to_owned)
+        },
+        |resolved| request.sha256_of(step, resolved),
+    );
+    let several = step.shape == ModelShape::Directory
+        || said
+            .as_ref()
+            .is_some_and(|resolved| resolved.files.len() > 1);
+    let catalog = Catalog::of(&request.store);
+    let path = sha256.as_ref().map(|sha256| match (several, &said) {
+        (false, _) => request.store.blob_path(sha256),
+        (true, Some(resolved)) if step.shape == ModelShape::File => {
+            tree::place(&catalog, sha256).join(&resolved.files[0].name)
+        }
+        (true, _) => tree::place(&catalog, sha256),
+    });
     let artifact = Artifact {
-        state: state(blob.is_some()),
-        path: sha256.as_ref().map(|sha256| {
-            let path = request.store.blob_path(sha256);
-            path.to_string_lossy().into_owned()
-        }),
+        path: path.map(|path| path.to_string_lossy().into_owned()),
         digest: sha256.map(|sha256| format!("sha256:{sha256}")),
-        size_bytes: blob.as_ref().map(|blob| blob.size_bytes),
+        size_bytes: said.as_ref().and_then(Resolved::size_bytes),
         ..Artifact::default()
     };
-    let outlook = match blob {
-        Some(_) => Outlook::There,
-        None => Outlook::Fetch(net::shown(url)),
+    let from = match &said {
+        Some(resolved) => sources_of(resolved),
+        None => std::iter::once(request.reference.to_string())
+            .chain(request.mirrors.iter().map(net::shown))
+            .collect(),
     };
-    Ok((artifact, outlook))
+    Ok((artifact, Outlook::Fetch(from)))
+}
+
+/// Where the first file of a model is had: enough to know where all come from.
+fn sources_of(resolved: &Resolved) -> Vec<String> {
+    let first = resolved.files.first();
+    let sources = first.iter().flat_map(|file| &file.sources);
+    sources.map(|source| net::shown(&source.url)).collect()
 }
 
 pub(super) async fn stage(
     stage: &Stage,
     request: &Request,
-    url: &Url,
-) -> Result<Staged, ModelError> {
-    if let Some(password) = url.password() {
+    step: &StageModel,
+) -> Result<Entry, ModelError> {
+    let failed = |source| request.failed(source);
+    if let Reference::Url(url) = &request.reference
+        && let Some(password) = url.password()
+    {
         stage.narrator.secrets().register(password);
     }
-    let failed = |source| request.failed(source);
-    let known = known_sha256(request, url)?;
-    let name = known.clone().unwrap_or_else(|| url_name(url));
-    let _lock = lock_blob(stage, request, &name).await.map_err(failed)?;
-    // Whoever held the lock may have fetched it.
-    let known = known_sha256(request, url)?;
-    let store = request.store.clone();
-    let sha256 = known.clone();
-    let there = blocking(move || sha256.map_or(Ok(None), |sha256| store.blob(&sha256)))
+    let found = match stage.refresh {
+        true => None,
+        false => known::find(stage, request, step).await?,
+    };
+    let again = match found {
+        Some(Known::Sound(entry)) => {
+            let key = Key::new(stage, request, step);
+            return match entry.name(key.as_str()) {
+                Some(_) => Ok(*entry),
+                // Found by its digest: from now on by this reference too.
+                None => publish(stage, request, step, Draft::of_entry(request, *entry)).await,
+            };
+        }
+        Some(Known::Damaged(entry)) => {
+            let human = format!("{} is damaged: fetching again what is wrong", entry.id);
+            stage.narrator.warn(ACTOR, "verify", &entry.id, human);
+            Some(entry)
+        }
+        None => None,
+    };
+    let _staging = Catalog::of(&request.store)
+        .staging(&stage.cancel)
         .await
         .map_err(failed)?;
-    let blob = match there {
-        Some(blob) => blob,
-        None => fetch(stage, request, url, known.as_deref(), &name).await?,
+    let here = {
+        let (request, step) = (request.clone(), step.clone());
+        blocking(move || request.blob_here(&step))
+            .await
+            .map_err(failed)?
     };
-    if let Some(identity) = stage.run_as {
-        store::ensure_reachable(&blob.path, identity).map_err(failed)?;
-    }
-    Ok(blob.into())
+    let draft = match here {
+        Some(blob) if again.is_none() => Draft::of_blob(request, blob, Trust::Checksum),
+        _ => {
+            let resolved = asked::ask(stage, request, step, again.as_deref()).await?;
+            obtain(stage, request, step, &resolved).await?
+        }
+    };
+    publish(stage, request, step, draft).await
 }
 
-async fn fetch(
+/// Fetches what is not here.
+async fn obtain(
     stage: &Stage,
     request: &Request,
-    url: &Url,
-    known: Option<&str>,
-    name: &str,
-) -> Result<Blob, ModelError> {
-    let target = net::shown(url);
-    let narrator = &stage.narrator;
-    narrator.say(ACTOR, "download", &target, format!("downloading {target}"));
-    let failed = |source| request.failed(source);
-    let first = known.map(|sha256| Digest::Sha256(sha256.to_owned()));
-    let transfer = Transfer {
-        url: url.clone(),
-        named_by: None,
-        digest: request.digest.clone().or(first),
-        size_bytes: None,
-        limit_bytes: None,
-        partial: request.store.prepare_partial(name).map_err(failed)?,
-        task: "download".to_owned(),
+    step: &StageModel,
+    resolved: &Resolved,
+) -> Result<Draft, ModelError> {
+    let single = step.shape == ModelShape::File && resolved.files.len() == 1;
+    request.compare(step, resolved)?;
+    let request = &Request {
+        single_file: single,
+        ..request.clone()
     };
-    let start = std::time::Instant::now();
-    let fetched = match stage.net.fetch(&transfer, narrator, &stage.cancel).await {
-        Ok(fetched) => fetched,
-        Err(error) => return Err(failure(request, url, error)),
-    };
-    let size = store::human_bytes(fetched.size_bytes);
-    let human = format!("downloaded {size} from {target}");
-    narrator.done(ACTOR, "downloaded", &target, human, start.elapsed());
-    match &transfer.digest {
-        Some(digest) => {
-            narrator.say(ACTOR, "verify", &target, format!("comparing with {digest}"));
-            narrator.say(ACTOR, "verified", &target, format!("{target} is {digest}"));
+    room_for(request, &resolved.files).map_err(|source| request.failed(source))?;
+    let one = async |file: &RemoteFile| {
+        let wanted = Wanted {
+            file,
+            digest: request
+                .digest
+                .as_ref()
+                .filter(|_| single && !file.is_archive),
+            pinned: &resolved.pinned,
+            task: if single { "download" } else { &file.name },
+        };
+        match file.is_archive {
+            true => unpacked::files(stage, request, step, wanted).await,
+            false => Ok(vec![fetch::file(stage, request, wanted).await?]),
         }
-        None => narrator.warn(
-            ACTOR,
-            "verify",
-            &target,
-            format!(
-                "no checksum was given: trusting what {target} gave now; to make sure, set \
-                 `provisioning.model.checksum: sha256:{}`",
-                fetched.sha256
-            ),
-        ),
+    };
+    // Collected first: a stream that holds this closure could not cross threads.
+    let each: Vec<_> = resolved.files.iter().map(one).collect();
+    let got: Vec<Vec<Got>> = stream::iter(each)
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let mut got: Vec<Got> = got.into_iter().flatten().collect();
+    got.sort_by(|a, b| a.file.name.cmp(&b.file.name));
+    if resolved.has_archives() {
+        asked::fit_together(request, step, &mut got)?;
     }
-    keep(request, url, fetched, &target).await.map_err(failed)
-}
-
-/// Publishes what was fetched, then writes down what the URL gave.
-async fn keep(
-    request: &Request,
-    url: &Url,
-    fetched: net::Fetched,
-    origin: &str,
-) -> Result<Blob, StoreError> {
-    let first = FirstUse {
-        url: origin.to_owned(),
-        sha256: fetched.sha256.clone(),
-        sha512: match &request.digest {
-            Some(Digest::Sha512(hex)) => Some(hex.clone()),
-            _ => None,
+    let trust = match request.digest {
+        Some(_) => Trust::Checksum,
+        None => got
+            .iter()
+            .map(|got| got.trust)
+            .max()
+            .expect("a model has a file"),
+    };
+    let from = places_of(&got);
+    let files: Vec<_> = got.into_iter().map(|got| got.file).collect();
+    let listed = || files.iter().map(|file| (&*file.name, &*file.sha256));
+    match (&*files, single) {
+        ([one], true) if resolved.has_archives() => {
+            request.must_be(Digest::Sha256(one.sha256.clone()))?;
+        }
+        // What was fetched was compared.
+        (_, true) => {}
+        (_, false) => request.must_be(Digest::Sha256(tree::digest(listed())))?,
+    }
+    Ok(Draft {
+        name: step.reference.clone(),
+        pinned: resolved.pinned.clone(),
+        versions: resolved.versions(),
+        files,
+        place: None,
+        revision: resolved.revision.clone(),
+        licence: resolved.licence.clone(),
+        provenance: Provenance {
+            origin: request.origin(),
+            from,
+            trust,
         },
-        fetched: jiff::Timestamp::now(),
-    };
-    let record = record_path(request, url);
-    let store = request.store.clone();
-    let origin = origin.to_owned();
-    blocking(move || {
-        let blob = store.publish_blob(&fetched.path, &fetched.sha256, &origin)?;
-        store::write_document(&record, SCHEMA, 0o644, &first)?;
-        Ok(blob)
     })
-    .await
 }
 
-fn failure(request: &Request, url: &Url, source: NetError) -> ModelError {
-    let wrong = matches!(source, NetError::Mismatch { .. } | NetError::Size { .. });
-    if wrong && request.digest.is_none() {
-        ModelError::Changed {
-            url: net::shown(url),
-            record: record_path(request, url),
-            source: Box::new(source),
-        }
-    } else {
-        ModelError::Net {
-            reference: request.reference.to_string(),
-            source: Box::new(source),
+/// Where files came from: of each place the first one, which is enough to know where all did.
+fn places_of(got: &[Got]) -> Vec<String> {
+    let (mut places, mut first) = (BTreeSet::new(), Vec::new());
+    for from in got.iter().flat_map(|got| got.from.split(", ")) {
+        // What lies with the user has no origin.
+        let place = Url::parse(from).map(|url| url.origin().ascii_serialization());
+        if places.insert(place.unwrap_or_default()) {
+            first.push(from.to_owned());
         }
     }
+    first
 }
 
-/// The SHA-256 that the model must have, or had the first time.
-fn known_sha256(request: &Request, url: &Url) -> Result<Option<String>, ModelError> {
-    if let Some(Digest::Sha256(sha256)) = &request.digest {
-        return Ok(Some(sha256.clone()));
-    }
-    let first: Option<FirstUse> = store::read_document(&record_path(request, url), SCHEMA)
-        .map_err(|source| request.failed(source))?;
-    let wanted = request.digest.as_ref().map(Digest::hex);
-    Ok(first
-        .filter(|first| wanted.is_none() || wanted == first.sha512.as_deref())
-        .map(|first| first.sha256))
-}
-
-fn record_path(request: &Request, url: &Url) -> PathBuf {
-    let name = format!("url-{}.json", url_name(url));
-    request.store.blobs().join(name)
-}
-
-fn url_name(url: &Url) -> String {
-    store::hex(&Sha256::digest(url.as_str().as_bytes()))[..32].to_owned()
+/// Checks that the disk takes all that is missing, before the first byte comes.
+fn room_for(request: &Request, files: &[RemoteFile]) -> Result<(), StoreError> {
+    let missing = files.iter().filter(|file| {
+        let sha256 = file.digest.as_ref().and_then(Digest::sha256);
+        file.local.is_none() && sha256.is_none_or(|it| !request.store.blob_path(it).exists())
+    });
+    let sizes = missing.filter_map(|file| match file.is_archive {
+        // It is here while it is unpacked.
+        true => file.size_bytes.map(|bytes| bytes.saturating_mul(2)),
+        false => file.size_bytes,
+    });
+    let bytes = sizes.fold(0, u64::saturating_add);
+    let partial = request.store.prepare_partial("model")?;
+    store::ensure_space(&partial, bytes)
 }
