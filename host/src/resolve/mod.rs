@@ -1,15 +1,20 @@
-//! Mutable references become immutable ones: a branch or tag is a commit, and a tag of an image a
-//! digest, from here on.
+//! Mutable references become immutable ones: a branch or tag is a commit, a tag of an image a digest, and
+//! a model what its source says that it is, from here on.
 //!
 //! What was resolved is the plan's from then on: keys, versions and records name the commit, and a
 //! branch that advances is another build.
 
 mod image;
+mod model;
+
+pub use image::look_here;
 
 use std::time::Duration;
 
 use engine_provider_api::{Act, Checkout, ExtractImage, Mirror, Plan, PullImage, Step};
+use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::{
     act::{ActError, Context, Git, MirrorFailure, Scheme, is_full_commit, scheme_of, shown},
@@ -34,35 +39,157 @@ pub struct Resolved {
     pub from: String,
 }
 
+/// What an answer changes in a plan.
+enum Answer {
+    /// The commit of a branch or tag.
+    Commit(Resolved),
+    /// The digest of an image's tag, and the advice to pin it.
+    Image { digest: String, advice: String },
+}
+
 /// Gives the plan with every reference replaced by a commit or digest, and the commits. A plan that
-/// names commits only, and images that are here, is given back without asking anybody.
+/// names commits only, and images that are here, is given back without asking anybody. All sources are
+/// asked at the same time.
 pub async fn plan(context: &Context, plan: &Plan) -> Result<(Plan, Vec<Resolved>), ActError> {
+    let asked = plan.steps.iter().map(|step| ask_about(context, step));
+    Ok(answered(plan, try_join_all(asked).await?))
+}
+
+/// The same, an error where a source has not answered within `limit`. For commits that holds of each mirror,
+/// and the limit is their own.
+pub async fn plan_in_time(
+    context: &Context,
+    plan: &Plan,
+    limit: Duration,
+) -> Result<(Plan, Vec<Resolved>), ActError> {
+    let asked = plan.steps.iter().map(async |step| match &step.act {
+        Act::Checkout(_) => ask_about(context, step).await,
+        _ => timeout(limit, ask_about(context, step))
+            .await
+            .unwrap_or_else(|_| {
+                Err(ActError::NoAnswer {
+                    step: step.id.clone(),
+                    what: asked_about(step),
+                    limit,
+                })
+            }),
+    });
+    Ok(answered(plan, try_join_all(asked).await?))
+}
+
+/// What a step's source is asked about, fit to be shown.
+fn asked_about(step: &Step) -> String {
+    match &step.act {
+        Act::StageModel(act) => crate::model::Reference::parse(&act.reference).map_or_else(
+            |_| "its model".to_owned(),
+            |reference| reference.to_string(),
+        ),
+        Act::PullImage(PullImage { image, .. }) | Act::ExtractImage(ExtractImage { image, .. }) => {
+            image.repository.clone()
+        }
+        _ => step.act.kind().to_owned(),
+    }
+}
+
+fn answered(plan: &Plan, answers: Vec<Option<Answer>>) -> (Plan, Vec<Resolved>) {
     let mut resolved = plan.clone();
-    let mut all = Vec::new();
-    for (index, step) in plan.steps.iter().enumerate() {
-        match &step.act {
-            Act::Checkout(act) if !is_full_commit(&act.commit) => {
-                let commit = checkout(context, step, act).await?;
-                if let Act::Checkout(act) = &mut resolved.steps[index].act {
-                    act.commit.clone_from(&commit.commit);
-                }
-                all.push(commit);
-            }
-            Act::PullImage(PullImage { image, .. })
-            | Act::ExtractImage(ExtractImage { image, .. })
-                if image.digest.is_some() || matches!(step.act, Act::PullImage(_)) =>
-            {
-                let digest = image::image(context, step, image, &mut resolved).await?;
-                if let (Some(digest), Act::PullImage(act)) =
-                    (digest, &mut resolved.steps[index].act)
-                {
-                    act.image.digest = Some(digest);
-                }
-            }
-            _ => {}
+    let commits = answers
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, answer)| write(&mut resolved, index, answer?));
+    let commits = commits.collect();
+    (resolved, commits)
+}
+
+/// The same as far as sources answer within `limit`, and why others are left as they are: for a plan that
+/// is shown.
+pub async fn plan_within(
+    context: &Context,
+    plan: &Plan,
+    limit: Duration,
+) -> (Plan, Vec<Unanswered>) {
+    let asked = plan
+        .steps
+        .iter()
+        .map(|step| timeout(limit, ask_about(context, step)));
+    let mut resolved = plan.clone();
+    let mut open = Vec::new();
+    for (index, answer) in join_all(asked).await.into_iter().enumerate() {
+        match answer {
+            Ok(Ok(answer)) => drop(answer.and_then(|answer| write(&mut resolved, index, answer))),
+            Ok(Err(error)) => open.push(Unanswered::Failed(Box::new(error))),
+            Err(_) => open.push(Unanswered::Late {
+                step: plan.steps[index].id.clone(),
+                limit,
+            }),
         }
     }
-    Ok((resolved, all))
+    (resolved, open)
+}
+
+/// Why a reference is still what was written.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// Its source cannot say, or not be asked.
+    #[error(transparent)]
+    Failed(Box<ActError>),
+    /// Its source takes its time.
+    #[error(
+        "step `{step}`: no answer within {} s; it is asked again, and waited for, once it is fetched",
+        limit.as_secs()
+    )]
+    Late {
+        /// The step.
+        step: String,
+        /// How long was waited.
+        limit: Duration,
+    },
+}
+
+/// Asks the sources of a plan's models alone what they are: they are the same for every machine.
+pub async fn models_within(context: &Context, plan: &Plan, limit: Duration) -> Vec<Unanswered> {
+    let is_model = |step: &&Step| matches!(step.act, Act::StageModel(_));
+    let models = Plan {
+        steps: plan.steps.iter().filter(is_model).cloned().collect(),
+        ..Plan::default()
+    };
+    plan_within(context, &models, limit).await.1
+}
+
+async fn ask_about(context: &Context, step: &Step) -> Result<Option<Answer>, ActError> {
+    Ok(match &step.act {
+        Act::Checkout(act) if !is_full_commit(&act.commit) => {
+            Some(Answer::Commit(checkout(context, step, act).await?))
+        }
+        Act::PullImage(PullImage { image, .. }) | Act::ExtractImage(ExtractImage { image, .. })
+            if image.digest.is_some() || matches!(step.act, Act::PullImage(_)) =>
+        {
+            image::image(context, step, image).await?
+        }
+        Act::StageModel(act) => {
+            model::model(context, step, act).await?;
+            None
+        }
+        _ => None,
+    })
+}
+
+/// Puts an answer into a plan; gives the commit, where it is one.
+fn write(plan: &mut Plan, index: usize, answer: Answer) -> Option<Resolved> {
+    match (answer, &mut plan.steps[index].act) {
+        (Answer::Commit(resolved), Act::Checkout(act)) => {
+            act.commit.clone_from(&resolved.commit);
+            return Some(resolved);
+        }
+        (Answer::Image { digest, advice }, act) => {
+            if let Act::PullImage(act) = act {
+                act.image.digest = Some(digest);
+            }
+            plan.warnings.push(advice);
+        }
+        (Answer::Commit(_), _) => {}
+    }
+    None
 }
 
 async fn checkout(context: &Context, step: &Step, act: &Checkout) -> Result<Resolved, ActError> {
@@ -207,6 +334,7 @@ mod tests {
 
     use super::*;
     use crate::act::tests::{bench, git, plan as plan_of, repository};
+    use crate::fault::{Exit, Fault as _};
 
     const ONE: &str = "1111111111111111111111111111111111111111";
     const TWO: &str = "2222222222222222222222222222222222222222";
@@ -271,5 +399,27 @@ mod tests {
         assert_eq!((same, resolved), (with(&first), Vec::new()));
         let error = plan(&bench.context, &with("nothing")).await.unwrap_err();
         assert!(matches!(error, ActError::Mirrors { .. }), "{error}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_silent_source_is_waited_for_only_as_long_as_is_said() {
+        let bench = bench(&[]);
+        // Whoever connects waits to be accepted, which never happens.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = silent.local_addr().unwrap();
+        let model = plan_of(json!([{"id": "model", "kind": "stage-model",
+            "reference": format!("http://user:secret@{place}/m.gguf")}]));
+        let limit = Duration::from_millis(200);
+        let asked = plan_in_time(&bench.context, &model, limit).await;
+        let error = asked.unwrap_err();
+        assert!(matches!(error, ActError::NoAnswer { .. }), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("/m.gguf") && !said.contains("secret"),
+            "{said}"
+        );
+        assert_eq!(error.exit(), Exit::Network);
+        let (_, open) = plan_within(&bench.context, &model, limit).await;
+        assert!(matches!(open[..], [Unanswered::Late { .. }]), "{open:?}");
     }
 }
