@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use engine_provider_api::{Container, ContainerLaunch, Mount, Template, TemplateError};
 
 use super::{BindMount, Published, Run};
+use crate::model::source::parts_of;
 
 /// What a launch alone does not say about its container.
 #[derive(Debug, Clone, Default)]
@@ -17,8 +18,8 @@ pub struct Surroundings {
     pub image: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// File that the runtime writes the container's id to.
-    pub id_file: Option<PathBuf>,
+    /// File that is written once the container is made: [`Run::made_file`].
+    pub made_file: Option<PathBuf>,
     /// Address here of the port that answers requests.
     pub address: Option<SocketAddr>,
     /// Addresses here of the ports beside it, by name.
@@ -46,14 +47,14 @@ pub fn assemble<E: From<TemplateError>>(
             env.insert(name.clone(), fill(value)?);
         }
     }
-    let mounts = launch.mounts.iter().map(|mount| {
-        Ok(BindMount {
+    let mut mounts = Vec::new();
+    for mount in &launch.mounts {
+        mounts.extend(with_parts(BindMount {
             source: PathBuf::from(fill(&mount.source)?),
             target: mount.target.clone(),
             writable: is_writable(mount),
-        })
-    });
-    let mounts = mounts.collect::<Result<Vec<_>, E>>()?;
+        }));
+    }
     let args = launch
         .args
         .iter()
@@ -78,7 +79,7 @@ pub fn assemble<E: From<TemplateError>>(
         name: surroundings.name,
         image: surroundings.image,
         labels: surroundings.labels,
-        id_file: surroundings.id_file,
+        made_file: surroundings.made_file,
         gpus: surroundings.gpus,
     })
 }
@@ -97,6 +98,23 @@ pub fn inside(launch: &ContainerLaunch, name: &str) -> Option<String> {
             Some(port.usual_port.to_string())
         }
     }
+}
+
+/// A mount, and where it is a part of a split model, those of the other parts: an engine is given one and
+/// finds the others beside it, by their names.
+fn with_parts(mount: BindMount) -> Vec<BindMount> {
+    let name = mount.source.file_name().and_then(|name| name.to_str());
+    let parts = name.and_then(parts_of).zip(parts_of(&mount.target));
+    let Some((names, targets)) = parts.filter(|(names, targets)| names.len() == targets.len())
+    else {
+        return vec![mount];
+    };
+    let part = |(name, target): (String, String)| BindMount {
+        source: mount.source.with_file_name(name),
+        target,
+        writable: mount.writable,
+    };
+    names.into_iter().zip(targets).map(part).collect()
 }
 
 /// Only a cache can be written.
@@ -121,4 +139,40 @@ fn published(launch: &ContainerLaunch, surroundings: &Surroundings) -> Vec<Publi
         })
     });
     first.into_iter().chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mounted(source: &str, target: &str) -> Vec<(String, String)> {
+        let mounts = with_parts(BindMount {
+            source: source.into(),
+            target: target.to_owned(),
+            writable: false,
+        });
+        let pair = |mount: BindMount| (mount.source.display().to_string(), mount.target);
+        mounts.into_iter().map(pair).collect()
+    }
+
+    #[test]
+    fn the_first_part_of_a_split_model_brings_the_others_with_it() {
+        let parts = mounted(
+            "/s/m x-00001-of-00002.gguf",
+            "/models/m-x-00001-of-00002.gguf",
+        );
+        let of = |number| {
+            let rest = format!("-0000{number}-of-00002.gguf");
+            (format!("/s/m x{rest}"), format!("/models/m-x{rest}"))
+        };
+        assert_eq!(parts, [of(1), of(2)]);
+        for (source, target) in [
+            ("/s/m.gguf", "/models/m.gguf"),
+            ("/s/m-00001-of-00002.gguf", "/models/m.gguf"),
+            ("/s/m-00001-of-00002.gguf", "/models/m-00001-of-00003.gguf"),
+        ] {
+            let alone = (source.to_owned(), target.to_owned());
+            assert_eq!(mounted(source, target), [alone]);
+        }
+    }
 }

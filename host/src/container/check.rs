@@ -6,12 +6,30 @@ use super::{ContainerError, Run};
 
 /// Names that mean something to the runtime's program, which takes secrets from its own environment,
 /// to its helpers or to the shell and the loader that start them.
-const RUNTIMES_OWN: [&str; 11] = [
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "LANG", "ENV", "BASH_ENV", "TZ",
+const RUNTIMES_OWN: [&str; 19] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "LANG",
+    "ENV",
+    "BASH_ENV",
+    "TZ",
+    "IFS",
+    "GCONV_PATH",
+    "LOCPATH",
+    "NLSPATH",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "RES_OPTIONS",
+    "OPENSSL_CONF",
 ];
 
 /// Beginnings of such names.
-const RUNTIMES_OWN_BEGINNINGS: [&str; 19] = [
+const RUNTIMES_OWN_BEGINNINGS: [&str; 22] = [
     "DOCKER_",
     "BUILDKIT_",
     "BUILDAH_",
@@ -31,6 +49,9 @@ const RUNTIMES_OWN_BEGINNINGS: [&str; 19] = [
     "LISTEN_",
     "NOTIFY_",
     "_LIBPOD",
+    "NETAVARK_",
+    "MALLOC_",
+    "GOMAXPROCS",
 ];
 
 /// Ends of such names.

@@ -10,7 +10,8 @@
 //! The first that has credentials for an image's repository, or for a part of its path, decides: the
 //! file that was named first, then the runtime's own, then the other's. Credentials that lie in the
 //! other's place are lent to the runtime's program in a private directory; they stand on no command
-//! line. Every secret is registered before it is used.
+//! line. Every secret is registered before it is used. A place that nobody named and that this user may
+//! not enter, such as `/run/containers` of root alone, is as good as none.
 
 mod helper;
 
@@ -172,8 +173,15 @@ pub async fn find(
     runtime: Runtime,
     image: &Reference,
 ) -> Result<Option<Found>, CredentialsError> {
-    for (reader, place) in places(environment, runtime) {
-        let Some(file) = read(&place)? else { continue };
+    for Place {
+        reader,
+        path: place,
+        named,
+    } in places(environment, runtime)
+    {
+        let Some(file) = understood(&place, named, fs::read_to_string(&place))? else {
+            continue;
+        };
         let found = match helper_of(&file, image) {
             Some((name, server)) => helper::ask(environment, &place, name, &server).await?,
             None => login_of(&file, image, &place)?,
@@ -197,9 +205,13 @@ pub async fn find(
     Ok(None)
 }
 
-/// Reads a file; `None` where there is none.
-fn read(place: &Path) -> Result<Option<File>, CredentialsError> {
-    match fs::read_to_string(place) {
+/// What a file says; `None` where there is none. `named`: somebody said that it is there.
+fn understood(
+    place: &Path,
+    named: bool,
+    content: io::Result<String>,
+) -> Result<Option<File>, CredentialsError> {
+    match content {
         Ok(text) if text.trim().is_empty() => Ok(None),
         Ok(text) => parse(&text)
             .map(Some)
@@ -212,6 +224,11 @@ fn read(place: &Path) -> Result<Option<File>, CredentialsError> {
                 error.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
             ) =>
+        {
+            Ok(None)
+        }
+        Err(error)
+            if error.kind() == io::ErrorKind::PermissionDenied && !named && !place.exists() =>
         {
             Ok(None)
         }
@@ -228,8 +245,17 @@ fn parse(text: &str) -> Result<File, String> {
         .map_err(|error| format!("line {}, column {}", error.line(), error.column()))
 }
 
-/// Files in the order in which they are asked, with who reads them by itself.
-fn places(environment: &Environment, runtime: Runtime) -> Vec<(Runtime, PathBuf)> {
+/// A file that may have credentials.
+struct Place {
+    /// Who reads it by itself.
+    reader: Runtime,
+    path: PathBuf,
+    /// Whether a variable says that it is there.
+    named: bool,
+}
+
+/// Files in the order in which they are asked.
+fn places(environment: &Environment, runtime: Runtime) -> Vec<Place> {
     let home = environment.path("HOME");
     let in_home = |below: &str| home.as_ref().map(|home| home.join(below));
     let user = rustix::process::geteuid().as_raw();
@@ -244,15 +270,23 @@ fn places(environment: &Environment, runtime: Runtime) -> Vec<(Runtime, PathBuf)
         .path("XDG_CONFIG_HOME")
         .or_else(|| in_home(".config"))
         .map(|directory| directory.join("containers/auth.json"));
+    let of = |reader, named| {
+        move |path| Place {
+            reader,
+            path,
+            named,
+        }
+    };
+    let says_where = environment.path("DOCKER_CONFIG").is_some();
     let docker = environment
         .path("DOCKER_CONFIG")
         .or_else(|| in_home(".docker"))
         .map(|directory| directory.join("config.json"));
     let podmans = [Some(running), configured].into_iter().flatten();
-    let podmans = podmans.map(|path| (Runtime::Podman, path));
-    let dockers = docker.into_iter().map(|path| (Runtime::Docker, path));
+    let podmans = podmans.map(of(Runtime::Podman, false));
+    let dockers = docker.into_iter().map(of(Runtime::Docker, says_where));
     let named = environment.path("REGISTRY_AUTH_FILE");
-    let named = named.into_iter().map(|path| (Runtime::Podman, path));
+    let named = named.into_iter().map(of(Runtime::Podman, true));
     match runtime {
         Runtime::Podman => named.chain(podmans).chain(dockers).collect(),
         Runtime::Docker => named.chain(dockers).chain(podmans).collect(),

@@ -37,6 +37,19 @@ pub fn farewell(runtime: &ContainerRuntime, name: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
+/// Arguments that ask whether the runtime's storage has a container of this name that the runtime itself
+/// may know nothing of, and the exit status that says no. Podman makes one there first: killed right then,
+/// it neither shows nor inspects it, and refuses its name to every other one.
+///
+/// A list of all (`podman ps --external`) would fail whenever some other container goes meanwhile.
+/// Source: `podman-container-exists(1)`.
+#[must_use]
+pub fn ask_for_part(runtime: &ContainerRuntime, name: &str) -> Option<(Vec<String>, i32)> {
+    let ask = ["container", "exists", "--external", name];
+    let is_podman = Runtime::of(runtime) == Runtime::Podman;
+    is_podman.then(|| (ask.map(str::to_owned).into(), 1))
+}
+
 /// Why a container ended, where it can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitReason {
@@ -74,7 +87,10 @@ pub enum ExitReason {
         said: String,
     },
     /// The image has no such program.
-    NoSuchCommand,
+    NoSuchCommand {
+        /// Its name, where the runtime tells it.
+        program: Option<String>,
+    },
     /// The program is there and cannot be run.
     CannotStart {
         /// What the runtime said.
@@ -88,11 +104,41 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
+    /// The same with the program's name, where only the caller knows it: an init program tells of none.
+    #[must_use]
+    pub fn naming(self, program: Option<&str>) -> Self {
+        match self {
+            Self::NoSuchCommand { program: None } => Self::NoSuchCommand {
+                program: program.map(str::to_owned),
+            },
+            told => told,
+        }
+    }
+
     /// What helps, one sentence; `None` where the sentence says it all.
     #[must_use]
     pub fn fix(&self) -> Option<&'static str> {
         match self {
-            Self::OutOfMemory => Some("use a smaller model or context, or raise the memory limit"),
+            Self::OutOfMemory => Some(
+                "use a smaller model or a shorter context, or a machine with more memory: the host sets no \
+                 limit of its own",
+            ),
+            Self::PortTaken => Some(
+                "name free ports in `provisioning.ports` of the pool; `ss -ltnp` shows who has them",
+            ),
+            Self::MountMissing { .. } => Some(
+                "run the same command again, which obtains anew what was removed; what is yours must lie \
+                 where the runtime's daemon sees it",
+            ),
+            Self::NoSuchCommand { .. } => Some(
+                "use an image that is made for this engine, or the one that the provider names",
+            ),
+            Self::CannotStart { .. } => Some(
+                "use an image that is made for this engine and this machine's processor (`uname -m`)",
+            ),
+            Self::Runtime { .. } => {
+                Some("see whether the runtime runs anything: `podman info`, `docker info`")
+            }
             Self::DeviceMissing { .. } => Some(
                 "describe the devices anew: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
             ),
@@ -106,7 +152,7 @@ impl ExitReason {
             Self::NoSuchProcessors { .. } => {
                 Some("correct `provisioning.container.cpus` or `numa_nodes` of the pool")
             }
-            _ => None,
+            Self::ImageUnknown | Self::NameInUse => None,
         }
     }
 }
@@ -134,7 +180,12 @@ impl std::fmt::Display for ExitReason {
             Self::MountMissing { said } => {
                 write!(f, "something that should be mounted is not there: {said}")
             }
-            Self::NoSuchCommand => f.write_str("the image does not have the program"),
+            Self::NoSuchCommand { program: None } => {
+                f.write_str("the image does not have the program")
+            }
+            Self::NoSuchCommand {
+                program: Some(program),
+            } => write!(f, "the image does not have the program `{program}`"),
             Self::CannotStart { said } => {
                 write!(f, "the program in the image cannot be started: {said}")
             }
@@ -166,7 +217,7 @@ pub fn exit_reason(code: Option<i32>, state: Option<&str>, log: &str) -> Option<
     match code? {
         125 if !ran => Some(ExitReason::Runtime { said }),
         126 if !ran => Some(ExitReason::CannotStart { said }),
-        127 if !ran => Some(ExitReason::NoSuchCommand),
+        127 if !ran => Some(ExitReason::NoSuchCommand { program: None }),
         _ => None,
     }
 }

@@ -260,6 +260,9 @@ mod tests {
         docker.cdi = true;
         let told = gpu_arguments(&docker, &machine, &words(&["GPU-a"])).unwrap();
         assert_eq!(told, ["--gpus", "\"device=GPU-a\""]);
+        let slices = facts(&[(0, "MIG-a"), (0, "MIG-b")], &[]);
+        let told = gpu_arguments(&docker, &slices, &words(&["MIG-b", "MIG-a"])).unwrap();
+        assert_eq!(told, ["--gpus", "\"device=MIG-b,MIG-a\""]);
         let described = facts(&[(0, "GPU-a")], &["nvidia.com/gpu=0"]);
         let told = gpu_arguments(&docker, &described, &words(&["GPU-a"])).unwrap();
         assert_eq!(told, ["--device", "nvidia.com/gpu=0"]);

@@ -124,6 +124,11 @@ impl Images {
         format!("image-{hex}")
     }
 
+    /// Every record, one for each name of an image.
+    pub fn records(&self) -> impl Iterator<Item = ImageRecord> {
+        self.all().map(|(_, record)| record)
+    }
+
     fn all(&self) -> impl Iterator<Item = (PathBuf, ImageRecord)> {
         let entries = fs::read_dir(&self.directory)
             .into_iter()

@@ -51,8 +51,10 @@ pub struct Run {
     pub cpus: Option<String>,
     /// Memory nodes.
     pub numa_nodes: Option<String>,
-    /// File that the runtime writes the container's id to.
-    pub id_file: Option<PathBuf>,
+    /// File that is written once the runtime's program may be interrupted: before, podman would forget
+    /// the network that it has made, and docker's daemon would go on making the container. Must not be
+    /// there yet.
+    pub made_file: Option<PathBuf>,
 }
 
 /// A file or directory of this machine inside a container.
@@ -107,8 +109,12 @@ pub fn shown_arguments(
     for (name, value) in &run.labels {
         words.option("--label", format!("{name}={value}"));
     }
-    if let Some(path) = &run.id_file {
-        words.option("--cidfile", path.to_string_lossy());
+    if let Some(path) = &run.made_file {
+        let flag = match kind {
+            Runtime::Podman => "--conmon-pidfile",
+            Runtime::Docker => "--cidfile",
+        };
+        words.option(flag, path.to_string_lossy());
     }
     words.flag("--pull=never");
     words.option("--log-driver", "none");

@@ -162,3 +162,20 @@ async fn a_bad_file_is_named_and_nothing_of_it_is_shown() {
         "{error:?}"
     );
 }
+
+#[test]
+fn a_place_that_may_not_be_entered_is_none_unless_somebody_named_it() {
+    let denied = || Err(io::ErrorKind::PermissionDenied.into());
+    // Behind a closed directory nothing is seen.
+    let closed = Path::new("/run/containers/no-such-user/auth.json");
+    assert!(understood(closed, false, denied()).unwrap().is_none());
+    let machine = Machine::new();
+    let there = machine.write("run/containers/auth.json", "{}");
+    for (place, named) in [(closed, true), (&*there, false), (&*there, true)] {
+        let error = understood(place, named, denied()).err().unwrap();
+        assert!(
+            matches!(error, CredentialsError::Unreadable { .. }),
+            "{error:?}"
+        );
+    }
+}

@@ -12,9 +12,12 @@ type Wording = (&'static str, Meaning);
 /// Makes a reason of what a line is about and of the line.
 type Meaning = fn(it: &str, said: &str) -> ExitReason;
 
+/// What a line is about that names nothing: of devices all that there are.
+const NOTHING_NAMED: &str = "nvidia.com/gpu";
+
 /// The first one that matches decides. Wordings of podman 4 and 5, docker 20 to 29, runc, catatonit
 /// and tini.
-const WORDINGS: [Wording; 10] = [
+const WORDINGS: [Wording; 11] = [
     (
         r"unresolvable CDI devices?:? (?<it>[^,\s]+)|could not select device driver|unknown runtime.*nvidia|(?:stat|device) (?<dev>/dev/\S+): no such file",
         |it, _| ExitReason::DeviceMissing {
@@ -56,9 +59,19 @@ const WORDINGS: [Wording; 10] = [
             said: said.to_owned(),
         },
     ),
+    // Who makes a container's network, not what is in the image.
     (
-        r"catatonit.*failed to exec pid1: No such file|\[FATAL tini .*No such file|executable file .* not found|exec: .*: stat .*: no such file|executable file not found",
-        |_, _| ExitReason::NoSuchCommand,
+        r"(?:slirp4netns|pasta|netavark|rootlessport)\b.*(?:failed|[Ee]rror|: )",
+        |_, said| ExitReason::Runtime {
+            // Podman quotes its helper's whole output.
+            said: said.split("\\n").next().unwrap_or(said).to_owned(),
+        },
+    ),
+    (
+        r#"catatonit.*failed to exec pid1: No such file|\[FATAL tini .*No such file|exec: "(?<it>[^"]+)": (?:executable file not found|stat .*: no such file)|executable file `(?<dev>[^`']+)[`'] not found|executable file .*not found"#,
+        |it, _| ExitReason::NoSuchCommand {
+            program: (it != NOTHING_NAMED).then(|| it.to_owned()),
+        },
     ),
     (
         r"failed to exec pid1: (?<it>.*)|exec format error|exec: .*permission denied|OCI permission denied",
@@ -104,7 +117,7 @@ pub(super) fn reason_of(line: &str) -> Option<ExitReason> {
     PATTERNS.iter().find_map(|(pattern, reason)| {
         let found = pattern.captures(line)?;
         let named = found.name("it").or_else(|| found.name("dev"));
-        let it = named.map_or("nvidia.com/gpu", |it| it.as_str());
+        let it = named.map_or(NOTHING_NAMED, |it| it.as_str());
         Some(reason(
             it.trim_end_matches(['.', ':']),
             without_prefix(line),

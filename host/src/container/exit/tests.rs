@@ -86,7 +86,7 @@ fn what_the_runtimes_print_becomes_one_sentence() {
         (
             127,
             "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: \"nosuch\": executable file not found in $PATH: unknown.",
-            "the image does not have the program",
+            "the image does not have the program `nosuch`",
         ),
         (
             126,
@@ -109,6 +109,11 @@ fn what_the_runtimes_print_becomes_one_sentence() {
             "something that should be mounted is not there: invalid mount config for type \"bind\": bind source path does not exist: /nope",
         ),
         (
+            126,
+            r#"Error: /usr/bin/slirp4netns failed: "open(\"/dev/net/tun\"): Permission denied\nWARNING: Support for seccomp is experimental\nchild failed(1)\n""#,
+            r#"the container runtime failed: /usr/bin/slirp4netns failed: "open(\"/dev/net/tun\"): Permission denied"#,
+        ),
+        (
             125,
             "Error: something new",
             "the container runtime failed: something new",
@@ -122,6 +127,21 @@ fn what_the_runtimes_print_becomes_one_sentence() {
     for (code, line, sentence) in cases {
         assert_eq!(told(code, line).as_deref(), Some(sentence), "{line}");
     }
+}
+
+#[test]
+fn a_missing_program_is_named_by_whoever_knows_it() {
+    let of_init = "ERROR (catatonit:6): failed to exec pid1: No such file or directory";
+    let reason = exit_reason(Some(1), Some(NEVER_RAN), of_init).unwrap();
+    let told = reason.naming(Some("/app/llama-server")).to_string();
+    assert_eq!(
+        told,
+        "the image does not have the program `/app/llama-server`"
+    );
+    let of_podman = "Error: crun: executable file `nosuch` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found";
+    let reason = exit_reason(Some(127), Some(NEVER_RAN), of_podman).unwrap();
+    let told = reason.naming(Some("other")).to_string();
+    assert_eq!(told, "the image does not have the program `nosuch`");
 }
 
 #[test]
@@ -160,4 +180,25 @@ fn memory_is_the_kernels_word_in_every_form_of_inspect() {
         assert_eq!(reason, Some(ExitReason::OutOfMemory), "{text}");
     }
     assert_eq!(exit_reason(Some(137), Some("no json"), ""), None);
+}
+
+#[test]
+fn whoever_reads_why_it_ended_is_told_what_helps() {
+    let said = || "x".to_owned();
+    for reason in [
+        ExitReason::OutOfMemory,
+        ExitReason::PortTaken,
+        ExitReason::DeviceMissing { device: said() },
+        ExitReason::NoDaemon { said: said() },
+        ExitReason::NoControlGroup { controller: said() },
+        ExitReason::NoSuchProcessors { said: said() },
+        ExitReason::MountMissing { said: said() },
+        ExitReason::NoSuchCommand { program: None },
+        ExitReason::CannotStart { said: said() },
+        ExitReason::Runtime { said: said() },
+    ] {
+        assert!(reason.fix().is_some(), "{reason:?}");
+    }
+    // No limit of ours is there to be raised.
+    assert!(!ExitReason::OutOfMemory.fix().unwrap().contains("raise"));
 }

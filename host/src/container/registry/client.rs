@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     container::{Endpoint, credentials::Found, registries_conf::authorities},
-    net::{Answer, Ask, Digest, Net, NetError, Trust, Verification, is_loopback},
+    net::{Answer, Ask, Digest, Net, NetError, Source, Trust, Verification, is_loopback},
 };
 
 /// What a registry says is the digest of a manifest.
@@ -30,6 +30,7 @@ pub(super) struct Session<'a> {
     pub(super) inquirer: &'a Inquirer<'a>,
     /// Reaches this registry, verified as it is to be.
     pub(super) net: Net,
+    identity: Verification,
     pub(super) endpoint: &'a Endpoint,
     /// The registry that vouches for this one, which may be a mirror.
     pub(super) vouched: Option<String>,
@@ -67,14 +68,10 @@ impl<'a> Session<'a> {
             authorities: authorities(inquirer.environment, endpoint.reference.registry()),
             off: endpoint.insecure,
         };
-        let net = if identity.off || !identity.authorities.is_empty() {
-            inquirer.net.verifying(identity)
-        } else {
-            inquirer.net.clone()
-        };
         Ok(Self {
             inquirer,
-            net,
+            net: inquirer.net.verifying(&identity),
+            identity,
             endpoint,
             vouched,
             found,
@@ -137,18 +134,42 @@ impl<'a> Session<'a> {
         &mut self,
         config: &Descriptor,
     ) -> Result<Configuration, RegistryError> {
+        let body = self.small_blob(config).await?;
+        Configuration::parse(&body).map_err(|reason| RegistryError::Malformed {
+            what: self.what_configuration(config),
+            reason,
+        })
+    }
+
+    /// Fetches a configuration as it is.
+    pub(super) async fn small_blob(
+        &mut self,
+        config: &Descriptor,
+    ) -> Result<Vec<u8>, RegistryError> {
         let path = format!("blobs/{}", config.digest);
         let answer = self
             .get(&path, "*/*", CONFIGURATION_LIMIT_BYTES, Trust::Digest)
             .await?;
-        let what = format!(
-            "configuration {} of {}",
-            config.digest,
-            self.endpoint.reference.repository()
-        );
-        compare(what.clone(), config.digest.clone(), &answer.body)?;
-        Configuration::parse(&answer.body)
-            .map_err(|reason| RegistryError::Malformed { what, reason })
+        let what = self.what_configuration(config);
+        compare(what, config.digest.clone(), &answer.body)?;
+        Ok(answer.body)
+    }
+
+    fn what_configuration(&self, config: &Descriptor) -> String {
+        let repository = self.endpoint.reference.repository();
+        format!("configuration {} of {repository}", config.digest)
+    }
+
+    /// Where a blob can be had, with what proved who we are, and how the registry does.
+    pub(super) fn blob(&self, digest: &Digest) -> Result<Source, RegistryError> {
+        let mut source = Source::from(self.url(&format!("blobs/{digest}"))?);
+        let authorization = self.authorization.clone();
+        source
+            .headers
+            .extend(authorization.map(|value| (AUTHORIZATION, value)));
+        source.named_by.clone_from(&self.vouched);
+        source.identity = self.identity.clone();
+        Ok(source)
     }
 
     /// Asks, proves who we are where that is asked for, and asks again.
@@ -227,7 +248,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn url(&self, path: &str) -> Result<Url, RegistryError> {
+    pub(super) fn url(&self, path: &str) -> Result<Url, RegistryError> {
         let base = self.bases.last().expect("one base is always left");
         base.join(&format!("{}/{path}", self.endpoint.reference.path()))
             .map_err(|error| RegistryError::Malformed {

@@ -28,21 +28,43 @@ pub(super) enum Manifest {
     Image {
         config: Descriptor,
         layers: Vec<Descriptor>,
+        annotations: BTreeMap<String, String>,
     },
 }
 
 /// Something by digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Descriptor {
-    pub(super) digest: Digest,
-    pub(super) size: u64,
+pub(crate) struct Descriptor {
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+    /// Empty where it is not said.
+    pub(crate) media_type: String,
+    pub(crate) annotations: BTreeMap<String, String>,
     pub(super) platform: Option<Written>,
+}
+
+#[cfg(test)]
+impl Descriptor {
+    /// One for tests.
+    pub(crate) fn of(
+        digest: Digest,
+        media_type: &str,
+        annotations: BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            digest,
+            size: 1,
+            media_type: media_type.to_owned(),
+            annotations,
+            platform: None,
+        }
+    }
 }
 
 /// A platform as documents write it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Written {
+pub(crate) struct Written {
     pub(super) os: String,
     pub(super) architecture: String,
     pub(super) variant: String,
@@ -74,11 +96,17 @@ struct Document {
     manifests: Option<Vec<Link>>,
     config: Option<Link>,
     layers: Option<Vec<Link>>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Link {
     digest: String,
+    #[serde(default)]
+    media_type: String,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
     #[serde(default)]
     size: u64,
     platform: Option<Written>,
@@ -89,6 +117,8 @@ impl Link {
         Ok(Descriptor {
             digest: Digest::parse(&self.digest).map_err(|error| error.to_string())?,
             size: self.size,
+            media_type: self.media_type,
+            annotations: self.annotations.unwrap_or_default(),
             platform: self.platform,
         })
     }
@@ -112,6 +142,7 @@ impl Manifest {
             (None, Some(config)) => Ok(Self::Image {
                 config: config.read()?,
                 layers: all(document.layers.unwrap_or_default())?,
+                annotations: document.annotations.unwrap_or_default(),
             }),
             // What is both would be one thing to us and another to the runtime.
             (Some(_), _) => Err("it is an index and an image at once".to_owned()),

@@ -1,11 +1,14 @@
 //! What a registry says of an image before its layers are fetched (OCI distribution specification).
 //!
-//! Reads manifests and configurations, never layers: those are the runtime's to pull. Everything
+//! Reads manifests and configurations, never layers: those of images are the runtime's to pull, those
+//! of other artifacts the transfer engine's. Everything
 //! goes through `net/`, so that policy is asked about every host; everything is compared with its
 //! digest before it is believed.
 //!
 //! | file | job |
 //! |---|---|
+//! | `access` | access to blobs, when it has ended |
+//! | `artifact` | artifacts that are no images |
 //! | `client` | one registry: its requests |
 //! | `token` | proving who we are |
 //! | `challenge` | what a registry asks for when it refuses |
@@ -13,6 +16,8 @@
 //! | `platform` | which of an index's images is this machine's |
 //! | `error` | what can go wrong |
 
+mod access;
+mod artifact;
 mod challenge;
 mod client;
 mod error;
@@ -28,12 +33,14 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use artifact::RemoteArtifact;
 pub use error::{PlaceFailure, RegistryError};
+pub(crate) use manifest::Descriptor;
 pub use platform::Platform;
 
 use self::{
     client::{Session, Wanted},
-    manifest::{Configuration, Descriptor, Manifest},
+    manifest::{Configuration, Manifest},
 };
 use super::{Endpoint, Reference, Registries, Runtime, credentials};
 use crate::{
@@ -86,10 +93,11 @@ pub struct RemoteImage {
 }
 
 impl RemoteImage {
-    /// Bytes of all layers as they are fetched.
+    /// Bytes of all layers as they are fetched; a registry may say anything.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.layers.iter().map(|(_, size)| size).sum()
+        let sizes = self.layers.iter().map(|(_, size)| *size);
+        sizes.fold(0, u64::saturating_add)
     }
 
     /// A variable of its environment.
@@ -108,9 +116,34 @@ impl Inquirer<'_> {
         image: &Reference,
         platform: &Platform,
     ) -> Result<RemoteImage, RegistryError> {
-        let registries = Registries::read(self.environment)?;
+        let endpoints = Registries::read(self.environment)?.endpoints(image)?;
+        self.describe_at_first(image, endpoints, platform).await
+    }
+
+    /// The same by places whose repositories were not tried before; `None` where there are no others.
+    pub async fn describe_elsewhere(
+        &self,
+        image: &Reference,
+        platform: &Platform,
+        tried: &[String],
+    ) -> Result<Option<RemoteImage>, RegistryError> {
+        let mut endpoints = Registries::read(self.environment)?.endpoints(image)?;
+        endpoints.retain(|endpoint| !tried.contains(&endpoint.reference.repository()));
+        if endpoints.is_empty() {
+            return Ok(None);
+        }
+        let found = self.describe_at_first(image, endpoints, platform);
+        found.await.map(Some)
+    }
+
+    async fn describe_at_first(
+        &self,
+        image: &Reference,
+        endpoints: Vec<Endpoint>,
+        platform: &Platform,
+    ) -> Result<RemoteImage, RegistryError> {
         let mut failures = Vec::new();
-        for endpoint in registries.endpoints(image)? {
+        for endpoint in endpoints {
             let place = endpoint.reference.to_string();
             match self.describe_at(image, endpoint, platform).await {
                 Ok(remote) => return Ok(remote),
@@ -130,37 +163,14 @@ impl Inquirer<'_> {
         endpoint: Endpoint,
         platform: &Platform,
     ) -> Result<RemoteImage, RegistryError> {
-        let found = credentials::find(
-            self.environment,
-            self.secrets,
-            self.runtime,
-            &endpoint.reference,
-        )
-        .await?;
-        let vouched = image.hosts().into_iter().next();
-        let mut session = Session::new(self, &endpoint, vouched, found)?;
-        let target = &endpoint.reference;
-        let wanted = match (target.tag(), target.digest()) {
-            (Some(tag), _) => Wanted::Tag(tag),
-            (None, Some(digest)) => Wanted::Digest(digest),
-            (None, None) => Wanted::Tag("latest"),
-        };
-        let (mut manifest, mut digest) = session.manifest(wanted).await?;
-        let mut index = None;
-        for _ in 0..NESTING {
-            let Manifest::Index(entries) = &manifest else {
-                break;
-            };
-            let entry = platform.choose(image, entries)?.digest.clone();
-            index = index.or(Some(digest));
-            (manifest, digest) = session.manifest(Wanted::Digest(&entry)).await?;
-        }
-        let Manifest::Image { config, layers } = manifest else {
-            return Err(RegistryError::Malformed {
-                what: target.to_string(),
-                reason: "its indexes lie in each other too deeply".to_owned(),
-            });
-        };
+        let mut session = self.open(image, &endpoint).await?;
+        let Found {
+            index,
+            digest,
+            config,
+            layers,
+            ..
+        } = find(&mut session, image, platform).await?;
         let configuration = session.configuration(&config).await?;
         platform.check(image, &configuration)?;
         let plain_http = session.is_plain();
@@ -173,6 +183,78 @@ impl Inquirer<'_> {
             layers,
             configuration,
         ))
+    }
+}
+
+impl<'a> Inquirer<'a> {
+    /// Begins to ask a place, with the credentials for it.
+    async fn open<'b>(
+        &'b self,
+        image: &Reference,
+        endpoint: &'b Endpoint,
+    ) -> Result<Session<'b>, RegistryError>
+    where
+        'a: 'b,
+    {
+        let found = credentials::find(
+            self.environment,
+            self.secrets,
+            self.runtime,
+            &endpoint.reference,
+        )
+        .await?;
+        let vouched = image.hosts().into_iter().next();
+        Session::new(self, endpoint, vouched, found)
+    }
+}
+
+/// A manifest that is no index.
+struct Found {
+    index: Option<Digest>,
+    digest: Digest,
+    config: Descriptor,
+    layers: Vec<Descriptor>,
+    annotations: BTreeMap<String, String>,
+}
+
+/// The manifest for a platform, through the indexes that lead to it.
+async fn find(
+    session: &mut Session<'_>,
+    image: &Reference,
+    platform: &Platform,
+) -> Result<Found, RegistryError> {
+    let target = &session.endpoint.reference;
+    let wanted = match (target.tag(), target.digest()) {
+        (Some(tag), _) => Wanted::Tag(tag),
+        (None, Some(digest)) => Wanted::Digest(digest),
+        (None, None) => Wanted::Tag("latest"),
+    };
+    let (mut manifest, mut digest) = session.manifest(wanted).await?;
+    let mut index = None;
+    for _ in 0..NESTING {
+        let Manifest::Index(entries) = &manifest else {
+            break;
+        };
+        let entry = platform.choose(image, entries)?.digest.clone();
+        index = index.or(Some(digest));
+        (manifest, digest) = session.manifest(Wanted::Digest(&entry)).await?;
+    }
+    match manifest {
+        Manifest::Image {
+            config,
+            layers,
+            annotations,
+        } => Ok(Found {
+            index,
+            digest,
+            config,
+            layers,
+            annotations,
+        }),
+        Manifest::Index(_) => Err(RegistryError::Malformed {
+            what: target.to_string(),
+            reason: "its indexes lie in each other too deeply".to_owned(),
+        }),
     }
 }
 

@@ -59,6 +59,17 @@ impl Platform {
         }
     }
 
+    /// Whether an image that says this of itself runs here; one that says nothing may.
+    #[must_use]
+    pub fn runs(&self, os: &str, architecture: &str, variant: &str) -> bool {
+        let written = Written {
+            os: os.to_owned(),
+            architecture: architecture.to_owned(),
+            variant: variant.to_owned(),
+        };
+        (os.is_empty() && architecture.is_empty()) || self.rank(&written).is_some()
+    }
+
     /// The entry for this platform.
     pub(super) fn choose<'a>(
         &self,
@@ -152,6 +163,8 @@ mod tests {
             Descriptor {
                 digest: Digest::parse(&format!("sha256:{number:064}")).unwrap(),
                 size: 1,
+                media_type: String::new(),
+                annotations: std::collections::BTreeMap::new(),
                 platform: (!text.is_empty()).then(|| Written {
                     os: part(),
                     architecture: part(),

@@ -1,5 +1,7 @@
 //! A real registry on loopback, and tiny images pushed to it by hand.
 
+mod tokens;
+
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -13,6 +15,7 @@ use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use self::tokens::Issuer;
 use crate::{act::tests::which, net::Digest};
 
 /// Longest time that a registry may take to answer.
@@ -26,7 +29,8 @@ pub(crate) struct Registry {
     child: Child,
     directory: TempDir,
     address: String,
-    login: Option<(String, String)>,
+    /// `Authorization` of who pushes.
+    login: Option<String>,
     scheme: &'static str,
 }
 
@@ -48,35 +52,47 @@ pub(crate) struct Pushed {
 impl Registry {
     /// A registry that everybody may use.
     pub(crate) fn open() -> Self {
-        Self::start(None)
+        Self::start(tempfile::tempdir().unwrap(), None, false)
+    }
+
+    /// A registry that wants tokens of its own service, which everybody gets for the repository; how
+    /// long each lives is said whenever one is given out.
+    pub(crate) fn with_tokens(
+        repository: &str,
+        lifetime: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let issuer = Issuer::serve(directory.path(), repository, lifetime);
+        let mut registry = Self::start(directory, Some(issuer.wanted()), false);
+        let token = issuer.token(Duration::from_secs(3600));
+        registry.login = Some(format!("Bearer {token}"));
+        registry
     }
 
     /// A registry that wants this user and password.
     pub(crate) fn guarded(user: &str, password: &str) -> Self {
-        Self::start(Some((user.to_owned(), password.to_owned())))
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("htpasswd");
+        fs::write(&file, htpasswd(user, password)).unwrap();
+        let auth = json!({"htpasswd": {"realm": "test", "path": file}});
+        let mut registry = Self::start(directory, Some(auth), false);
+        let pair = crate::container::basic(user, password);
+        registry.login = Some(format!("Basic {pair}"));
+        registry
     }
 
     /// A registry that speaks TLS alone, with a certificate that nobody has signed; gives that too.
     pub(crate) fn encrypted() -> (Self, PathBuf) {
-        let registry = Self::start_with(None, true);
+        let registry = Self::start(tempfile::tempdir().unwrap(), None, true);
         let certificate = registry.directory.path().join("server.crt");
         (registry, certificate)
     }
 
-    fn start(login: Option<(String, String)>) -> Self {
-        Self::start_with(login, false)
-    }
-
-    fn start_with(login: Option<(String, String)>, tls: bool) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+    fn start(directory: TempDir, auth: Option<Value>, tls: bool) -> Self {
         let path = |name: &str| directory.path().join(name);
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = free.local_addr().unwrap().to_string();
         drop(free);
-        let auth = login.as_ref().map(|(user, password)| {
-            fs::write(path("htpasswd"), htpasswd(user, password)).unwrap();
-            json!({"htpasswd": {"realm": "test", "path": path("htpasswd")}})
-        });
         let mut config = json!({"version": 0.1, "log": {"level": "warn"},
             "storage": {"filesystem": {"rootdirectory": path("storage")}, "delete": {"enabled": true}},
             "http": {"addr": address, "secret": "test"}});
@@ -103,7 +119,7 @@ impl Registry {
             child,
             directory,
             address,
-            login,
+            login: None,
             scheme: if tls { "https" } else { "http" },
         };
         registry.wait();
@@ -191,6 +207,47 @@ impl Registry {
         self.push_manifest(repository, tag, INDEX, &index).await
     }
 
+    /// Pushes what is no image: layers by media type, annotations and content.
+    pub(crate) async fn push_artifact(
+        &self,
+        repository: &str,
+        tag: &str,
+        (config_type, config): (&str, &Value),
+        layers: &[(&str, Value, &[u8])],
+    ) -> Digest {
+        let config = config.to_string().into_bytes();
+        let config_digest = self.push_blob(repository, &config).await;
+        let mut links = Vec::new();
+        for (kind, annotations, content) in layers {
+            let digest = self.push_blob(repository, content).await;
+            links.push(json!({"mediaType": kind, "digest": digest.to_string(),
+                "size": content.len(), "annotations": annotations}));
+        }
+        let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST,
+            "config": {"mediaType": config_type, "digest": config_digest.to_string(),
+                "size": config.len()}, "layers": links});
+        self.push_manifest(repository, tag, MANIFEST, &manifest)
+            .await
+    }
+
+    /// Pushes an index of manifests that are there: platform (null: none) and digest.
+    pub(crate) async fn push_index_of(
+        &self,
+        repository: &str,
+        tag: &str,
+        entries: &[(Value, &Digest)],
+    ) -> Digest {
+        let entries: Vec<Value> = entries
+            .iter()
+            .map(|(platform, digest)| {
+                let digest = digest.to_string();
+                json!({"mediaType": MANIFEST, "digest": digest, "size": 1, "platform": platform})
+            })
+            .collect();
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries});
+        self.push_manifest(repository, tag, INDEX, &index).await
+    }
+
     async fn push_manifest(
         &self,
         repository: &str,
@@ -231,8 +288,8 @@ impl Registry {
             .build()
             .unwrap();
         let mut request = client.request(method, url).header("content-type", kind);
-        if let Some((user, password)) = &self.login {
-            request = request.basic_auth(user, Some(password));
+        if let Some(login) = &self.login {
+            request = request.header("authorization", login);
         }
         let response = request.body(body).send().await.unwrap();
         assert!(response.status().is_success(), "{url}: {response:?}");

@@ -7,7 +7,7 @@ use url::Url;
 use super::{RegistryError, challenge::Challenge, client::Session};
 use crate::{
     container::credentials::{self, Credential},
-    net::{Answer, Ask, NetError, Trust, shown},
+    net::{Answer, Ask, NetError, Trust, is_local, shown},
 };
 
 /// Longest answer of a token service.
@@ -67,6 +67,10 @@ impl Session<'_> {
             reason,
         };
         let url = Url::parse(realm).map_err(|error| malformed(error.to_string()))?;
+        if is_local(&url) && !is_local(&self.url("")?) {
+            let reason = format!("{} is this machine or its own link", shown(&url));
+            return Err(malformed(reason));
+        }
         let answer = match self.identity() {
             Some(identity) => self.exchange(&url, service, scope, identity).await,
             None => self.fetch(url.clone(), service, scope).await,
@@ -124,7 +128,9 @@ impl Session<'_> {
         let headers = HeaderMap::new();
         let ask = self.ask(url, &headers);
         let cancel = self.inquirer.cancel;
-        self.net.submit(&ask, &form, cancel).await
+        self.net
+            .submit(&ask, &crate::net::form(&form), cancel)
+            .await
     }
 
     fn ask<'b>(&'b self, url: &'b Url, headers: &'b HeaderMap) -> Ask<'b> {

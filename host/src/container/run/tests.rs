@@ -47,7 +47,7 @@ fn wants_all(facts: &Facts, gpus: usize) -> Run {
         labels: [("engine-host.pool".to_owned(), "chat".to_owned())].into(),
         cpus: Some("0-7".to_owned()),
         numa_nodes: Some("0".to_owned()),
-        id_file: Some("/run/engine-host/id".into()),
+        made_file: Some("/run/engine-host/made".into()),
     }
 }
 
@@ -91,7 +91,7 @@ fn podman_is_told_everything() {
     run
     --name engine-host-chat-r0
     --label engine-host.pool=chat
-    --cidfile /run/engine-host/id
+    --conmon-pidfile /run/engine-host/made
     --pull=never
     --log-driver none
     --cap-drop ALL
@@ -125,7 +125,7 @@ fn docker_is_told_everything() {
     run
     --name engine-host-chat-r0
     --label engine-host.pool=chat
-    --cidfile /run/engine-host/id
+    --cidfile /run/engine-host/made
     --pull=never
     --log-driver none
     --cap-drop ALL
@@ -389,5 +389,21 @@ proptest::proptest! {
             proptest::prop_assert_eq!(&words[at - 1], "--env");
             proptest::prop_assert!(!words.concat().contains(char::is_control));
         }
+    }
+}
+
+#[test]
+fn names_that_steer_the_runtimes_own_program_carry_no_secret() {
+    for name in [
+        "LD_PRELOAD",
+        "https_proxy",
+        "NETAVARK_FW",
+        "GCONV_PATH",
+        "HOSTALIASES",
+    ] {
+        assert!(check::is_the_runtimes(name), "{name}");
+    }
+    for name in ["HF_TOKEN", "API_KEY", "NETWORK_KEY", "GO_TOKEN"] {
+        assert!(!check::is_the_runtimes(name), "{name}");
     }
 }
