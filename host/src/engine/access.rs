@@ -1,8 +1,9 @@
 //! Whether a container's user may read what is mounted for it.
 //!
 //! A model file that only its owner may read fails in a container under another user as "No such
-//! file", after minutes. What the mode bits say is looked at before anything is started. Inside, even
-//! root has no right to pass them by: every capability is dropped.
+//! file", after minutes. What the mode bits say is looked at before anything is started, and, as far as
+//! it is there, before an image is pulled. Inside, even root has no right to pass them by: every
+//! capability is dropped.
 
 use std::{
     fs::{self, Metadata},
@@ -10,8 +11,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{EngineError, kind::Contained};
-use crate::{container::Runtime, process::Identity};
+use engine_provider_api::{ContainerLaunch, ContainerRuntime, Image};
+
+use super::{EngineError, container::is_cache, kind::Contained};
+use crate::{
+    container::{BindMount, Runtime},
+    process::Identity,
+};
 
 /// Most entries of a directory that are looked at: a model has hundreds at most.
 const ENTRY_LIMIT: usize = 10_000;
@@ -57,13 +63,48 @@ fn numbers(user: &str) -> Option<Identity> {
     })
 }
 
+/// Refuses a container whose user could not read what is mounted for it, or could be given no cache, as
+/// far as that is seen before anything is fetched. `image`: what is known of it; where it is unknown
+/// and decides on the user, nothing is refused.
+pub fn refuse_without_rights(
+    launch: &ContainerLaunch,
+    runtime: &ContainerRuntime,
+    image: Option<&Image>,
+    mounts: &[BindMount],
+) -> Result<(), EngineError> {
+    let unknown = Image::default();
+    let image = match image {
+        Some(image) => image,
+        None if launch.user.is_some() => &unknown,
+        None => return Ok(()),
+    };
+    let contained = Contained {
+        launch,
+        runtime,
+        image,
+    };
+    if launch.mounts.iter().any(|mount| is_cache(&mount.source)) {
+        owner_of_caches(&contained)?;
+    }
+    let user = user_inside(&contained);
+    let read = mounts.iter().filter(|mount| !mount.writable);
+    for mount in read.filter(|mount| mount.source.exists()) {
+        check(&mount.source, &mount.target, user)?;
+    }
+    Ok(())
+}
+
 /// Who must own the caches that this user writes in.
 pub(super) fn owner_of_caches(contained: &Contained<'_>) -> Result<Owner, EngineError> {
+    owner_for(contained, rustix::process::geteuid().as_raw())
+}
+
+/// The same where this process is user `own`.
+fn owner_for(contained: &Contained<'_>, own: u32) -> Result<Owner, EngineError> {
     if contained.runtime.rootless && contained.which() == Runtime::Podman {
         // It is given to whomever the user inside is mapped to when it is mounted.
         return Ok(Owner::Mapped);
     }
-    let own = rustix::process::geteuid().as_raw();
     let user = match (numbers(contained.user()), contained.runtime.rootless) {
         (Some(user), true) if user.uid == 0 => return Ok(Owner::Is(None)),
         (Some(user), _) => user,
@@ -144,7 +185,102 @@ fn unreadable(
 
 #[cfg(test)]
 mod tests {
+    use engine_provider_api::Mount;
+
     use super::*;
+
+    fn runtime(name: &str, rootless: bool) -> ContainerRuntime {
+        ContainerRuntime {
+            name: name.to_owned(),
+            rootless,
+            ..ContainerRuntime::default()
+        }
+    }
+
+    #[test]
+    fn a_cache_is_given_to_the_user_inside_or_refused_where_only_root_could() {
+        let owner = |name: &str, rootless: bool, user: &str, own: u32| {
+            let launch = ContainerLaunch {
+                user: Some(user.to_owned()),
+                ..ContainerLaunch::default()
+            };
+            let contained = Contained {
+                launch: &launch,
+                runtime: &runtime(name, rootless),
+                image: &Image::default(),
+            };
+            owner_for(&contained, own)
+        };
+        let gives = |uid, gid| Owner::Is(Some(Identity { uid, gid }));
+        assert_eq!(
+            owner("podman", true, "2000:0", 1000).unwrap(),
+            Owner::Mapped
+        );
+        assert_eq!(owner("podman", false, "2000:0", 0).unwrap(), gives(2000, 0));
+        assert_eq!(owner("docker", false, "2000:0", 0).unwrap(), gives(2000, 0));
+        for (rootless, user, own) in [
+            (false, "0:0", 0),
+            (false, "1000", 1000),
+            (true, "0:0", 1000),
+        ] {
+            let found = owner("docker", rootless, user, own).unwrap();
+            assert_eq!(found, Owner::Is(None), "{user} by {own}");
+        }
+        for (rootless, user) in [(false, "2000:0"), (false, "0:0"), (true, "2000:0")] {
+            let error = owner("docker", rootless, user, 1000).unwrap_err();
+            let uid = numbers(user).unwrap().uid;
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "docker runs the engine as user id {uid}, and user id 1000 may not give it a cache to \
+                     write in"
+                )
+            );
+        }
+        let named = owner("docker", false, "vllm", 0).unwrap_err();
+        assert!(matches!(named, EngineError::NamedUser { .. }));
+    }
+
+    #[test]
+    fn what_the_user_inside_lacks_is_refused_before_anything_is_fetched() {
+        let root = tempfile::tempdir().unwrap();
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let model = root.path().join("model");
+        fs::write(&model, "x").unwrap();
+        fs::set_permissions(&model, fs::Permissions::from_mode(0o600)).unwrap();
+        let docker = runtime("docker", false);
+        let refused = |user: Option<&str>, image: Option<&Image>, cache: &str, source: &Path| {
+            let launch = ContainerLaunch {
+                user: user.map(str::to_owned),
+                mounts: vec![Mount {
+                    source: cache.into(),
+                    target: "/cache".to_owned(),
+                }],
+                ..ContainerLaunch::default()
+            };
+            let mounts = [BindMount {
+                source: source.to_owned(),
+                target: "/model".to_owned(),
+                writable: false,
+            }];
+            refuse_without_rights(&launch, &docker, image, &mounts)
+        };
+        let error = refused(Some("54321"), None, "{files}", &model).unwrap_err();
+        assert!(
+            matches!(error, EngineError::MountUnreadable { .. }),
+            "{error:?}"
+        );
+        // What is not staged yet is looked at when it is.
+        refused(Some("54321"), None, "{files}", &root.path().join("later")).unwrap();
+        let named = Image {
+            user: "vllm".to_owned(),
+            ..Image::default()
+        };
+        let later = root.path().join("later");
+        let error = refused(None, Some(&named), "{cache.vllm}", &later).unwrap_err();
+        assert!(matches!(error, EngineError::NamedUser { .. }), "{error:?}");
+        refused(None, None, "{cache.vllm}", &later).unwrap();
+    }
 
     #[test]
     fn a_user_is_read_as_runtimes_do() {

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::{
     kind::Kind,
-    ownership::{self, Listener},
+    ownership::{self, Listener, Tables},
 };
 use crate::{
     container::Runtime,
@@ -35,8 +35,8 @@ const DOCKER_LIMIT: Duration = Duration::from_secs(10);
 pub(super) enum Body {
     /// A program with its descendants, and whose they are where they are not this process's own.
     Process(ProcessIdentity, Option<Identity>),
-    /// All that is below its minder.
-    Minded(ProcessIdentity),
+    /// All that is below its minder, and the port inside.
+    Minded(ProcessIdentity, u16),
     /// Processes of a daemon.
     Docker(Box<Docker>),
     /// Somebody else's.
@@ -68,7 +68,10 @@ impl Body {
             Kind::External(_) => Self::External,
             Kind::Container(contained) => match contained.which() {
                 // Its parent is the minder for as long as both live.
-                Runtime::Podman => Self::Minded(process.parent().unwrap_or(process)),
+                Runtime::Podman => {
+                    let minder = process.parent().unwrap_or(process);
+                    Self::Minded(minder, contained.launch.port)
+                }
                 Runtime::Docker => Self::Docker(Box::new(Docker {
                     program: contained.runtime.path.clone().into(),
                     env: env.clone(),
@@ -83,7 +86,7 @@ impl Body {
     /// Its processes, as far as they are known.
     pub(super) fn tree(&self) -> Vec<ProcessIdentity> {
         match self {
-            Self::Process(root, _) | Self::Minded(root) => root.tree(),
+            Self::Process(root, _) | Self::Minded(root, _) => root.tree(),
             Self::Docker(docker) => docker.found().map_or_else(Vec::new, ProcessIdentity::tree),
             Self::External => Vec::new(),
         }
@@ -101,12 +104,42 @@ impl Body {
                 let own = [*process];
                 ownership::listener(address, &own, || process.tree(), keeper, *identity).await
             }
-            Self::Minded(minder) => {
+            Self::Minded(minder, _) => {
                 ownership::listener(address, &[], || minder.tree(), keeper, None).await
             }
             Self::Docker(docker) => Ok(docker.listener(address).await),
             Self::External => Ok(Listener::Ours),
         }
+    }
+
+    /// Whether what connects to this address comes to this machine's own sockets, as it must to a process
+    /// of it; what becomes of it is known where it cannot be connected to.
+    pub(super) async fn is_reached(&self, address: SocketAddr) -> bool {
+        match self {
+            Self::Process(..) => ownership::is_reached(address).await.unwrap_or(true),
+            Self::Minded(..) | Self::Docker(_) | Self::External => true,
+        }
+    }
+
+    /// Whether a process of it listens for what comes to this address, so that whoever connects must come to
+    /// it. What holds a container's port here may only keep it from others, while rules lead to the inside:
+    /// so there is where it is looked for. Of docker, whose proxy may take every connection, it is not told.
+    pub(super) async fn listens_itself(
+        &self,
+        address: SocketAddr,
+        keeper: &Keeper,
+    ) -> Result<bool, ProcessError> {
+        let (process, identity) = match self {
+            Self::Process(process, identity) => (process, *identity),
+            Self::Minded(minder, inside) => {
+                return Ok(ownership::listens_inside(&minder.tree(), *inside));
+            }
+            Self::Docker(_) | Self::External => return Ok(false),
+        };
+        let sockets = Tables::read().reached_at(address);
+        let own = [*process];
+        let whose = ownership::whose(&sockets, &own, || process.tree(), keeper, identity);
+        Ok(whose.await? == Listener::Ours)
     }
 }
 

@@ -11,22 +11,27 @@ use engine_provider_api::Stop;
 use jiff::Timestamp;
 
 use super::{
-    EngineError, Fingerprint, Handoff, Instance, InstanceContainer, RunningEngine, State,
+    EngineError, Fingerprint, Handoff, Instance, InstanceContainer, Known, RunningEngine, State,
     body::Body,
-    evidence, handoff,
+    evidence,
     http::{self, Want},
     instance,
     kind::Kind,
     leftover,
     port::Ports,
-    probe::{NotReady, Wait, until_ready},
+    probe::{NotReady, Unreached, Wait, until_ready},
     start::Start,
     stop::{self, Grip},
 };
 use crate::{
-    narrate::Actor,
-    process::{Child, ProcessIdentity, Running, Spec},
+    narrate::{Actor, Narrator, Work},
+    process::{Child, MemoryKills, ProcessIdentity, Running, Spec},
+    store::human_bytes,
 };
+
+/// How long an engine may take until it is ready where its pool does not say: a very large model from a slow
+/// disk.
+const READY_LIMIT: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// How long the log lines that prove the GPU may take after the engine is ready.
 const EVIDENCE_LIMIT: Duration = Duration::from_secs(2);
@@ -65,14 +70,26 @@ impl Start<'_> {
             address: running.address(),
             host: ProcessIdentity::of_this_process(),
             kept: false,
+            kept_limit_ms: None,
+            side: self.side,
             url: self.url_of(address),
             endpoints: self.endpoints(ports),
             container: self.container_of(spec),
+            uses: self.results(),
             log,
             started_at,
             command: command.clone(),
             stop: self.stop(),
             grace_ms: self.request.pool.stop.grace_ms,
+            known: Known {
+                command: spec.display(),
+                diagnoses: prepared.diagnoses.clone(),
+                probes: prepared.probes.clone(),
+                memory_kills: Some(MemoryKills::around(running.process())),
+                workloads: prepared.workloads.clone(),
+                provider_version: Some(self.request.provider_version.to_owned()),
+                handoff: None,
+            },
         }
     }
 
@@ -82,15 +99,17 @@ impl Start<'_> {
         mut engine: RunningEngine,
         body: &Body,
         address: SocketAddr,
+        narrator: &Narrator,
     ) -> Result<RunningEngine, EngineError> {
-        match self.until_handed_off(&mut engine, body, address).await {
+        let handed_off = self.until_handed_off(&mut engine, body, address, narrator);
+        match handed_off.await {
             Ok(()) => Ok(engine),
             Err(error) => {
                 // What cannot be killed is not news any more: the first failure is told.
                 let _ = stop::kill(&mut Grip::Own(&engine.running), &engine.instance).await;
                 if let Err(left) = leftover::settle(self.request.home, &engine.instance).await {
                     let (who, target) = (Actor::EngineProvisioner, &self.request.pool.id);
-                    self.request.narrator.fail(who, "stop", target, &left);
+                    narrator.fail(who, "stop", target, &left);
                 }
                 Err(error)
             }
@@ -102,32 +121,29 @@ impl Start<'_> {
         engine: &mut RunningEngine,
         body: &Body,
         address: SocketAddr,
+        narrator: &Narrator,
     ) -> Result<(), EngineError> {
         let start = Instant::now();
         engine.instance.save(self.request.home)?;
         let prepared = self.request.prepared;
-        self.until_ready(engine, body, address).await?;
-        self.prove_gpu(engine, body).await?;
+        let span = narrator.begin(Work::Ready, self.kind.as_str(), &engine.instance.url);
+        span.end_with(self.until_ready(engine, body, address).await)?;
+        self.prove_gpu(engine, body, narrator).await?;
         let observed = self.ask_about(engine, address).await;
         let url = &engine.instance.url;
-        let (who, narrator) = (Actor::EngineProvisioner, self.request.narrator);
+        let who = Actor::EngineProvisioner;
         let words = format!("{} answers on {url}", prepared.engine);
         narrator.done(who, "ready", url.clone(), words, start.elapsed());
 
         let handoff = Handoff::of(prepared, &engine.instance, observed);
         engine.instance.state = State::Ready;
+        engine.instance.known.handoff = Some(handoff);
         engine.instance.save(self.request.home)?;
-        handoff::write(&self.handoff, &handoff)?;
-        // Its minder may have cleaned up a moment before this was written.
-        if let Some(ended) = engine.running.ended() {
-            return Err(engine.death(&ended, true));
+        if self.request.beside {
+            // Another one serves until its host says otherwise.
+            return Ok(());
         }
-        let (path, words) = (
-            &self.handoff,
-            format!("handed off as {}", self.handoff.display()),
-        );
-        narrator.say(who, "handoff", path.to_string_lossy(), words);
-        Ok(())
+        engine.hand_off(narrator)
     }
 
     async fn until_ready(
@@ -136,13 +152,18 @@ impl Start<'_> {
         body: &Body,
         address: SocketAddr,
     ) -> Result<(), EngineError> {
-        let stall = Duration::from_millis(self.request.pool.readiness.stall_timeout_ms);
+        let readiness = &self.request.pool.readiness;
+        let stall = Duration::from_millis(readiness.stall_timeout_ms);
+        let limit = readiness
+            .timeout_ms
+            .map_or(READY_LIMIT, Duration::from_millis);
         let probe = &self.request.prepared.probes.readiness;
         let wait = Wait {
             running: &engine.running,
             address,
             probe,
             stall,
+            limit,
             log: &engine.instance.log,
             body,
             keeper: self.request.keeper,
@@ -159,6 +180,11 @@ impl Start<'_> {
                 last_seen,
                 evidence: evidence(),
             },
+            NotReady::TooLong(last_seen) => EngineError::TooSlow {
+                limit,
+                last_seen,
+                evidence: evidence(),
+            },
             NotReady::Status(code) => EngineError::UnexpectedStatus {
                 url: format!("{}{}", engine.instance.url, probe.path),
                 code,
@@ -168,13 +194,28 @@ impl Start<'_> {
                 port: address.port(),
                 evidence: evidence(),
             },
+            NotReady::Unreached(Unreached::NoRoute) => EngineError::NoRoute {
+                address,
+                evidence: evidence(),
+            },
+            NotReady::Unreached(how) => EngineError::PortLedElsewhere {
+                address,
+                how,
+                evidence: evidence(),
+            },
             NotReady::Cancelled => EngineError::Cancelled,
             NotReady::Process(source) => source.into(),
         })
     }
 
-    /// Where the GPU must be used: by the engine's own words, and by the driver's where it has any.
-    async fn prove_gpu(&self, engine: &RunningEngine, body: &Body) -> Result<(), EngineError> {
+    /// Where the GPU must be used: by the engine's own words, and by the driver's where it has any. Both are
+    /// told.
+    async fn prove_gpu(
+        &self,
+        engine: &RunningEngine,
+        body: &Body,
+        narrator: &Narrator,
+    ) -> Result<(), EngineError> {
         let Some(wanted) = &self.request.prepared.gpu_evidence else {
             return Ok(());
         };
@@ -197,17 +238,34 @@ impl Start<'_> {
         };
         let reason = match (judged, by_driver) {
             (Err(reason), _) => reason,
-            (Ok(()), Some(0)) => "the driver knows of no memory that it holds".to_owned(),
-            (Ok(()), None) if wanted.driver_memory => {
+            (Ok(_), Some(0)) => "the driver knows of no memory that it holds".to_owned(),
+            (Ok(_), None) if wanted.driver_memory => {
                 "the driver does not say how much memory it holds, and its log does not tell"
                     .to_owned()
             }
-            (Ok(()), _) => return Ok(()),
+            (Ok(said), held) => {
+                self.tell_proof(said, held, narrator);
+                return Ok(());
+            }
         };
         Err(EngineError::NotOnGpu {
             reason,
             evidence: Box::new(engine.evidence()),
         })
+    }
+
+    /// Tells by what it is known that the engine is on the GPU: its log, and what it holds by the driver's word.
+    fn tell_proof(&self, said: Option<String>, held: Option<u64>, narrator: &Narrator) {
+        let held = held.map(|bytes| {
+            let held = human_bytes(bytes);
+            format!("the driver says that it holds {held}")
+        });
+        let witnesses: Vec<String> = said.into_iter().chain(held).collect();
+        if !witnesses.is_empty() {
+            let words = format!("the engine is on the GPU: {}", witnesses.join("; "));
+            let (who, target) = (Actor::EngineProvisioner, &self.request.pool.id);
+            narrator.say(who, "on-gpu", target, words);
+        }
     }
 
     /// Asks the ready engine what it is, and whether its metrics are there. Neither is worth a
@@ -252,6 +310,14 @@ impl Start<'_> {
         endpoints.map(|(name, port)| (name, url(port))).collect()
     }
 
+    /// Paths of the results that it was started with.
+    fn results(&self) -> Vec<PathBuf> {
+        let paths = self.request.artifacts.values();
+        paths
+            .filter_map(|artifact| artifact.path.as_ref().map(PathBuf::from))
+            .collect()
+    }
+
     fn container_of(&self, spec: &Spec) -> Option<InstanceContainer> {
         let (Kind::Container(contained), Child::Engine { farewell, .. }) =
             (&self.kind, &spec.child)
@@ -262,6 +328,7 @@ impl Start<'_> {
             runtime: contained.runtime.name.clone(),
             name: self.label().name(),
             image: contained.image.reference.clone(),
+            program: contained.program().map(str::to_owned),
             farewell: *farewell.clone()?,
         })
     }

@@ -18,6 +18,7 @@ use super::{
     launch::{self, Places, Rendered, SeenFrom},
     logs,
     port::{Numbers, Ports},
+    records,
     start::Start,
 };
 use crate::{
@@ -72,7 +73,8 @@ impl Start<'_> {
                 grace_ms: self.request.pool.stop.grace_ms,
                 withdraw: removal(&self.handoff),
                 farewell: parts.farewell,
-                remove: removal(&instance::record_path(self.request.home, &self.key)),
+                remove: removal(&records::record_path(self.request.home, &self.key)),
+                holds: self.request.holds.to_vec(),
             },
         })
     }
@@ -238,6 +240,10 @@ impl Start<'_> {
             artifacts: self.request.artifacts,
             files: &self.files,
             home: self.request.home,
+            cache_user: match &self.kind {
+                Kind::Container(contained) => Some(contained.cache_user()),
+                Kind::Process(_) | Kind::External(_) => None,
+            },
             host: &self.host_text,
             port: &numbers.port,
             ports: &numbers.more,

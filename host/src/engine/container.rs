@@ -18,11 +18,12 @@ use super::{
     kind::Contained,
     launch::{self, Places, Rendered, SeenFrom},
     logs,
+    start::place_of,
 };
 use crate::{
     config::paths::Home,
     container::{self, ExitReason, Run, Surroundings, assemble},
-    process::Farewell,
+    process::{Farewell, Part},
     store::hex,
 };
 
@@ -61,6 +62,11 @@ impl Label<'_> {
         hex(&digest.finalize())[..32].to_owned()
     }
 
+    /// What the runtime writes once the container is made.
+    pub(super) fn made_file(&self) -> PathBuf {
+        place_of(self.home, self.key).join("made")
+    }
+
     fn labels(&self) -> BTreeMap<String, String> {
         let home = self.home.root().to_string_lossy().into_owned();
         [
@@ -80,7 +86,7 @@ pub(super) struct RenderedContainer {
     pub(super) run: Run,
     /// Secret variables with their values, for the runtime's program alone.
     pub(super) secret_env: BTreeMap<String, String>,
-    /// Names of the caches it uses.
+    /// Names of the caches it uses, below the home's.
     pub(super) caches: BTreeSet<String>,
 }
 
@@ -136,7 +142,7 @@ pub(super) fn render(
         name: label.name(),
         image: contained.image.reference.clone(),
         labels: label.labels(),
-        id_file: None,
+        made_file: Some(label.made_file()),
         address: Some(at(outside.port)),
         more_addresses: more.map(|(name, port)| (name.clone(), at(*port))).collect(),
         gpus: gpus.to_vec(),
@@ -169,7 +175,7 @@ fn check(mount: &Mount) -> Result<(), EngineError> {
     })
 }
 
-fn is_cache(source: &Template) -> bool {
+pub(super) fn is_cache(source: &Template) -> bool {
     let name = source
         .as_str()
         .strip_prefix("{cache.")
@@ -251,6 +257,9 @@ pub(super) fn farewell(
         ask: ask.map(str::to_owned).into(),
         mark: label.mark(),
         nothing: "no such container".to_owned(),
+        part: container::ask_for_part(contained.runtime, &name)
+            .map(|(ask, none)| Part { ask, none }),
+        made: Some(label.made_file()),
         answer: logs::answer(log),
         remove: remove.into_iter().skip(1).collect(),
         limit_ms: FAREWELL_LIMIT_MS,
@@ -270,8 +279,9 @@ pub(super) fn failure(
         ExitReason::NameInUse => Some(EngineError::NameTaken {
             runtime,
             name: container.name.clone(),
-            // Those that are ours were removed by whoever minded this one.
-            ours: answer.contains(&container.farewell.mark),
+            // Those that are ours were removed by whoever minded this one, and so was a part of one,
+            // of which the runtime has nothing to say.
+            ours: answer.is_empty() || answer.contains(&container.farewell.mark),
         }),
         ExitReason::ImageUnknown => Some(EngineError::ImageGone {
             runtime,

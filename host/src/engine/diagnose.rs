@@ -1,6 +1,6 @@
 //! What an engine's last words mean. Pure: works on the text of a log.
 
-use engine_provider_api::Diagnosis;
+use engine_provider_api::{Diagnosis, DiagnosisKind};
 use regex::Regex;
 
 /// Lines of a log that are shown with a failure.
@@ -17,6 +17,8 @@ pub struct Finding {
     pub line: String,
     /// Whether another port may help.
     pub port_taken: bool,
+    /// What it was that failed, where it was not the engine.
+    pub kind: Option<DiagnosisKind>,
 }
 
 /// The first entry of the table that a line of the log matches; of its lines the last one. Entries
@@ -38,6 +40,7 @@ pub(super) fn diagnose(table: &[Diagnosis], log: &str) -> Option<Finding> {
             fix: fill(&entry.fix),
             line: line.trim().to_owned(),
             port_taken: entry.port_taken,
+            kind: entry.kind,
         })
     })
 }
@@ -64,7 +67,7 @@ mod tests {
             pattern: pattern.to_owned(),
             meaning: meaning.to_owned(),
             fix: "lower ctx below $mib".to_owned(),
-            port_taken: false,
+            ..Diagnosis::default()
         }
     }
 

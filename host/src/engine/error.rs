@@ -2,11 +2,11 @@
 
 mod fault;
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use engine_provider_api::TemplateError;
 
-use super::diagnose::Finding;
+use super::{diagnose::Finding, probe::Unreached};
 use crate::{
     container::{ContainerError, ExitReason},
     process::{Exited, ProcessError},
@@ -117,12 +117,6 @@ pub enum EngineError {
         /// `podman` or `docker`.
         runtime: String,
     },
-    /// A secret would change what the runtime's program does.
-    #[error("the secret variable `{name}` means something to the container runtime's own program")]
-    SecretForRuntime {
-        /// Name of the variable.
-        name: String,
-    },
     /// No container runtime can be used, or not with these settings.
     #[error("the engine's container cannot be run")]
     Container {
@@ -157,12 +151,17 @@ pub enum EngineError {
         ours: bool,
     },
     /// A container is left that could not be removed.
-    #[error("{runtime} could not remove the container `{name}` of an engine that has ended")]
+    #[error(
+        "{runtime} could not remove the container `{name}` of an engine that has ended: {}",
+        said.lines().last().unwrap_or_default()
+    )]
     ContainerLeft {
         /// `podman` or `docker`.
         runtime: String,
         /// Its name.
         name: String,
+        /// What the runtime complained of.
+        said: String,
     },
     /// The URL of an engine that runs already cannot be used.
     #[error("cannot attach to `{url}`: {reason}")]
@@ -200,6 +199,26 @@ pub enum EngineError {
         /// Lines with `-` (running) and `+` (asked for).
         difference: Vec<String>,
     },
+    /// Two engines of the same replica run, and there is no room for a third.
+    #[error("two engines of pool `{pool}` run side by side already, one of them at {url}")]
+    BothSides {
+        /// Pool.
+        pool: String,
+        /// Where the one answers that is in the way.
+        url: String,
+    },
+    /// An engine that runs cannot be taken over.
+    #[error("the engine of pool `{pool}` at {url} cannot be taken over: {reason}")]
+    NotAdopted {
+        /// Pool.
+        pool: String,
+        /// Where it answers.
+        url: String,
+        /// Why not.
+        reason: String,
+        /// Whether it is another host's. Else it is ending, and a start finds its place free in time.
+        is_attended: bool,
+    },
     /// A file or lock of the engine room.
     #[error("the engine's files are not in order")]
     Store {
@@ -234,6 +253,16 @@ pub enum EngineError {
         /// What is known about it.
         evidence: Box<Evidence>,
     },
+    /// The engine lives, something moves, and it is not ready.
+    #[error("the engine is not ready after {}: {last_seen}", long(*limit))]
+    TooSlow {
+        /// How long it may take.
+        limit: Duration,
+        /// What its probe said last.
+        last_seen: String,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
     /// The engine's probe answers with a code that means neither ready nor loading.
     #[error("the engine answers {url} with status {code}, which means neither ready nor loading")]
     UnexpectedStatus {
@@ -249,6 +278,28 @@ pub enum EngineError {
     ForeignSocket {
         /// The port.
         port: u16,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The engine listens on its port, and connections do not come to it: a runtime that was killed leaves
+    /// its rules of the packet filter behind.
+    #[error(
+        "the engine listens on {address}, but connections to it are {how}: a rule of this machine's packet filter leads the port elsewhere"
+    )]
+    PortLedElsewhere {
+        /// Where it listens.
+        address: SocketAddr,
+        /// What becomes of connections.
+        how: Unreached,
+        /// What is known about it.
+        evidence: Box<Evidence>,
+    },
+    /// The engine listens, and no network leads there: a network namespace has a loopback interface of its
+    /// own, which is down at first.
+    #[error("the engine listens on {address}, but this machine has no route to it{}", down(*address))]
+    NoRoute {
+        /// Where it listens.
+        address: SocketAddr,
         /// What is known about it.
         evidence: Box<Evidence>,
     },
@@ -301,6 +352,15 @@ pub enum EngineError {
         /// The processes.
         pids: Vec<i32>,
     },
+    /// An engine's log could not be read.
+    #[error("cannot read the log {}", path.display())]
+    Log {
+        /// The log.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The answer could not be written.
     #[error("cannot write the answer")]
     Output {
@@ -321,17 +381,22 @@ pub struct Evidence {
     pub last_lines: Vec<String>,
     /// What its provider says about them.
     pub finding: Option<Finding>,
-    /// Why its container ended, by its runtime's word.
+    /// Why its container ended, by its runtime's word; of a process, by the kernel's.
     pub reason: Option<ExitReason>,
 }
 
 impl EngineError {
-    fn evidence(&self) -> Option<&Evidence> {
+    /// What is known about the engine, where it is an engine that failed.
+    #[must_use]
+    pub fn evidence(&self) -> Option<&Evidence> {
         match self {
             Self::Died { evidence, .. }
             | Self::NeverReady { evidence, .. }
+            | Self::TooSlow { evidence, .. }
             | Self::UnexpectedStatus { evidence, .. }
             | Self::ForeignSocket { evidence, .. }
+            | Self::PortLedElsewhere { evidence, .. }
+            | Self::NoRoute { evidence, .. }
             | Self::ImageGone { evidence, .. }
             | Self::NotOnGpu { evidence, .. } => Some(evidence),
             _ => None,
@@ -344,7 +409,7 @@ impl EngineError {
             .evidence()
             .and_then(|evidence| evidence.finding.as_ref());
         match self {
-            Self::ForeignSocket { .. } => true,
+            Self::ForeignSocket { .. } | Self::PortLedElsewhere { .. } => true,
             Self::Died {
                 ready: false,
                 evidence,
@@ -390,5 +455,34 @@ fn ports(tried: &[u16]) -> String {
         [] => "none was".to_owned(),
         [one] => format!("{one} was"),
         [first, .., last] => format!("{} from {first} to {last} were", tried.len()),
+    }
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Refused => "refused",
+            Self::Silent => "not answered",
+            Self::Diverted => "answered by another program",
+            Self::NoRoute => "not possible",
+        })
+    }
+}
+
+/// A time that somebody has set, in the largest unit that it is whole in.
+fn long(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds if seconds % 3600 == 0 => format!("{} h", seconds / 3600),
+        seconds if seconds % 60 == 0 => format!("{} min", seconds / 60),
+        seconds => format!("{seconds} s"),
+    }
+}
+
+/// What is in the way to an address of this machine's own.
+fn down(address: SocketAddr) -> &'static str {
+    match address.ip().is_loopback() {
+        true => ": its loopback interface is down",
+        false => "",
     }
 }

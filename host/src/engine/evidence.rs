@@ -5,23 +5,27 @@ use std::collections::BTreeMap;
 use engine_provider_api::GpuEvidence;
 use regex::Regex;
 
-/// Judges a log. `Err` says in words what is missing; it may still come while output is on its way.
-pub(super) fn judge(evidence: &GpuEvidence, log: &str) -> Result<(), String> {
+/// Judges a log: what it says for the GPU, in words, where it is a witness at all. `Err` says what is missing;
+/// it may still come while output is on its way.
+pub(super) fn judge(evidence: &GpuEvidence, log: &str) -> Result<Option<String>, String> {
     for pattern in &evidence.disproofs {
         let pattern = compile(pattern)?;
         if let Some(line) = log.lines().find(|line| pattern.is_match(line)) {
             return Err(format!("its log says `{}`", line.trim()));
         }
     }
+    let mut proof = None;
     for pattern in &evidence.proofs {
         let compiled = compile(pattern)?;
-        if !log.lines().any(|line| compiled.is_match(line)) {
+        let found = log.lines().find_map(|line| compiled.find(line));
+        let Some(found) = found else {
             return Err(format!("its log has no line that matches `{pattern}`"));
-        }
+        };
+        proof.get_or_insert_with(|| format!("its log says `{}`", found.as_str().trim()));
     }
     if evidence.buffers.is_empty() {
         // The log does not tell which device holds what.
-        return Ok(());
+        return Ok(proof);
     }
     let held = buffers(&evidence.buffers, log)?;
     let total: f64 = held.values().sum();
@@ -41,7 +45,7 @@ pub(super) fn judge(evidence: &GpuEvidence, log: &str) -> Result<(), String> {
             words(&held)
         ));
     }
-    Ok(())
+    Ok(Some(words(&held)))
 }
 
 /// MiB per device, over all lines that name a buffer.
@@ -96,7 +100,8 @@ mod tests {
         let log = "load: CPU_Mapped model buffer size =   52.00 MiB\n\
                    load: CUDA0 model buffer size =  918.57 MiB\n\
                    kv: CUDA0 KV buffer size =  128.00 MiB\n";
-        assert_eq!(judge(&evidence(), log), Ok(()));
+        let said = "its log says CPU_Mapped 52 MiB, CUDA0 1047 MiB".to_owned();
+        assert_eq!(judge(&evidence(), log), Ok(Some(said)));
     }
 
     #[test]
@@ -130,11 +135,14 @@ mod tests {
             ..GpuEvidence::default()
         };
         let log = "INFO device=cuda\nINFO Model loading took 1 GiB\n";
-        assert_eq!(judge(&evidence, log), Ok(()));
+        let said = "its log says `device=cuda`".to_owned();
+        assert_eq!(judge(&evidence, log), Ok(Some(said)));
         assert_eq!(
             judge(&evidence, "INFO device=cuda\n").unwrap_err(),
             "its log has no line that matches `Model loading took`"
         );
         assert!(judge(&evidence, &format!("{log}falling back to CPU\n")).is_err());
+        // One that never tells is no witness.
+        assert_eq!(judge(&GpuEvidence::default(), log), Ok(None));
     }
 }

@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::net::TcpStream;
+
 use super::{
     EngineError,
     http::{self, Want},
@@ -23,6 +25,9 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Longest time one question may take. An engine under load answers late.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest time to find out whether somebody listens on one of several addresses.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Questions in a row without any answer after which the engine counts as gone.
 const MISSED: u32 = 5;
@@ -79,15 +84,24 @@ impl External {
         self.port
     }
 
-    /// Where it answers. A name is looked up once: the engine is this address from then on.
+    /// Where it answers. A name is looked up once: the engine is this address from then on. Of several,
+    /// as `localhost` has them, it is the first one where somebody listens.
     pub(super) async fn address(&self) -> Result<SocketAddr, EngineError> {
+        Ok(first_that_listens(&self.addresses().await?).await)
+    }
+
+    /// All addresses of its name, at least one.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, EngineError> {
         let (host, port) = (self.host.clone(), self.port);
         let host = host.trim_matches(['[', ']']).to_owned();
         let looked_up = tokio::task::spawn_blocking(move || {
-            let mut addresses = (host.as_str(), port).to_socket_addrs()?;
-            addresses.next().ok_or(std::io::ErrorKind::NotFound.into())
+            let addresses: Vec<SocketAddr> = (host.as_str(), port).to_socket_addrs()?.collect();
+            match addresses.is_empty() {
+                true => Err(std::io::ErrorKind::NotFound.into()),
+                false => Ok(addresses),
+            }
         });
-        let found: std::io::Result<SocketAddr> = looked_up
+        let found: std::io::Result<Vec<SocketAddr>> = looked_up
             .await
             .unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
         found.map_err(|error| EngineError::ExternalUrl {
@@ -95,6 +109,20 @@ impl External {
             reason: format!("`{}` has no address ({error})", self.host),
         })
     }
+}
+
+/// The first address where somebody listens, else the first one. At least one must be given.
+async fn first_that_listens(addresses: &[SocketAddr]) -> SocketAddr {
+    if let [only] = addresses {
+        return *only;
+    }
+    for address in addresses {
+        let connected = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(address)).await;
+        if let Ok(Ok(_)) = connected {
+            return *address;
+        }
+    }
+    addresses[0]
 }
 
 /// Arguments that make this program the watcher of an engine.
@@ -169,5 +197,15 @@ mod tests {
     async fn a_name_is_looked_up() {
         let external = External::parse("http://localhost:18080").unwrap();
         assert_eq!(external.address().await.unwrap().port(), 18080);
+    }
+
+    #[tokio::test]
+    async fn of_several_addresses_the_one_is_taken_where_somebody_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = SocketAddr::new([127, 0, 0, 2].into(), open.port());
+        assert_eq!(first_that_listens(&[closed, open]).await, open);
+        drop(listener);
+        assert_eq!(first_that_listens(&[closed, open]).await, closed);
     }
 }

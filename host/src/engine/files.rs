@@ -26,6 +26,8 @@ impl Start<'_> {
         }
         make_directory(files)?;
         make_own(&self.place.join("work"), Owner::Is(self.request.identity))?;
+        // Of one whose end nobody has seen. A directory that is not there is as good.
+        let _ = fs::remove_file(self.label().made_file());
         let (caches, owner) = self.caches()?;
         for cache in caches {
             make_own(&self.request.home.cache(&cache), owner)?;

@@ -6,6 +6,8 @@
 //! links ([`super::place`]), so that a reader never sees half of it and nobody can lead the host to
 //! write elsewhere.
 
+mod watch;
+
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -24,6 +26,8 @@ use super::{
     EngineError, Instance,
     place::{self, Missing},
 };
+
+pub use watch::{Binding, HandoffEvent, Watch, WatchSettings, watch, watch_with};
 
 /// Schema of the handoffs that this version writes.
 pub const HANDOFF_SCHEMA: u32 = 1;

@@ -39,13 +39,38 @@ pub(super) async fn get(
     want: Want,
     limit: Duration,
 ) -> io::Result<Answer> {
-    tokio::time::timeout(limit, exchange(address, path, want))
+    let asked = async { exchange(TcpStream::connect(address).await?, address, path, want).await };
+    within(limit, asked).await
+}
+
+/// Connects and asks nothing yet. Silence beyond `limit` is an error.
+pub(super) async fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    within(limit, TcpStream::connect(address)).await
+}
+
+/// Asks for the status through a connection of [`connect`].
+pub(super) async fn status(
+    stream: TcpStream,
+    address: SocketAddr,
+    path: &str,
+    limit: Duration,
+) -> io::Result<u16> {
+    let answer = within(limit, exchange(stream, address, path, Want::Status)).await?;
+    Ok(answer.status)
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(limit, work)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn exchange(address: SocketAddr, path: &str, want: Want) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect(address).await?;
+async fn exchange(
+    mut stream: TcpStream,
+    address: SocketAddr,
+    path: &str,
+    want: Want,
+) -> io::Result<Answer> {
     stream.set_nodelay(true)?;
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: engine-host\r\nAccept: */*\r\nConnection: close\r\n\r\n"

@@ -1,9 +1,8 @@
-//! What runs: one record per instance in `state/instances/`.
+//! An engine that runs, as it is written down: one record per side of an instance in
+//! `state/instances/`.
 //!
 //! An instance is (handoff directory, pool, replica). Its record is a hint, never trusted: what it
-//! names must be alive with the very start time that was written down, on the same boot. A start
-//! and a clean-up hold the instance's lock; the minder of the engine removes the record once the
-//! engine is gone, and where the minder was killed, whoever looks next does.
+//! names must be alive with the very start time that was written down, on the same boot.
 
 use std::{
     collections::BTreeMap,
@@ -13,20 +12,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine_provider_api::{Mode, Stop};
+use engine_provider_api::{Diagnosis, Mode, Probes, Stop};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{EngineError, Fingerprint, stop};
+use super::{
+    Fingerprint, Handoff, Side, asking,
+    records::{read, record_path},
+};
 use crate::{
     config::paths::Home,
-    process::{ChildAddress, Farewell, ProcessIdentity, Removal},
-    store::{StoreError, hex, read_document, try_lock},
+    process::{ChildAddress, Farewell, MemoryKills, ProcessIdentity, Removal},
+    store::{StoreError, hex},
 };
 
 /// Schema of the records that this version writes.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// An engine that runs, or that is starting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,10 +57,17 @@ pub struct Instance {
     pub boot: String,
     /// Where its keeper is reached.
     pub address: ChildAddress,
-    /// Host that started it.
+    /// Host that started it, or that has adopted it since; nobody once that host has let it go.
     pub host: ProcessIdentity,
     /// Whether it outlives that host.
     pub kept: bool,
+    /// How long it then stays without anybody who looks after it, in milliseconds. Absent where it is
+    /// kept: until somebody stops it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_limit_ms: Option<u64>,
+    /// Which of the instance's two places it has.
+    #[serde(default, skip_serializing_if = "Side::is_first")]
+    pub side: Side,
     /// Where it answers.
     pub url: String,
     /// Where its other ports answer, by name.
@@ -67,6 +76,9 @@ pub struct Instance {
     /// The container it runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<InstanceContainer>,
+    /// Results that it was started with, its model among them: they must not be removed while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<PathBuf>,
     /// Its log.
     pub log: PathBuf,
     /// When it was started.
@@ -77,6 +89,34 @@ pub struct Instance {
     pub stop: Stop,
     /// Time between TERM and KILL, in milliseconds.
     pub grace_ms: u64,
+    /// What only its provider knew: for whoever adopts it. Empty in records of earlier versions.
+    #[serde(default)]
+    pub known: Known,
+}
+
+/// What is known of an engine from its provider and its start, for whoever looks after it later.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Known {
+    /// Command as it could be pasted.
+    pub command: String,
+    /// What its log says when it fails, and what that means.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<Diagnosis>,
+    /// How it is asked.
+    pub probes: Probes,
+    /// Processes that had been killed for want of memory when it was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_kills: Option<MemoryKills>,
+    /// What it can be asked for, for example `chat`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<String>,
+    /// Version of the provider that prepared it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_version: Option<String>,
+    /// Its handoff, once it has been ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<Handoff>,
 }
 
 /// The container of an engine.
@@ -88,6 +128,9 @@ pub struct InstanceContainer {
     pub name: String,
     /// Image by digest.
     pub image: String,
+    /// The program that it runs, where launch or image name one.
+    #[serde(default)]
+    pub program: Option<String>,
     /// How it is removed where its minder could not.
     pub farewell: Farewell,
 }
@@ -123,16 +166,33 @@ impl Instance {
         self.boot == boot() && self.process.is_alive()
     }
 
-    /// Whether it lives and is there to stay: it has been ready, nobody stops it, and it is kept or
-    /// its host lives. Everything else that lives is on its way out.
+    /// Whether it lives and is there to stay: it has been ready, nobody stops it, and its host lives or
+    /// its keeper keeps it. Everything else that lives is on its way out.
     #[must_use]
     pub fn stays(&self) -> bool {
-        self.is_alive() && self.state == State::Ready && (self.kept || self.host.is_alive())
+        let held = self.host.is_alive() || (self.kept && self.address.keeper.is_alive());
+        self.is_alive() && self.state == State::Ready && held
+    }
+
+    /// Whether some host looks after it now: the one that started or adopted it.
+    pub(super) fn is_attended(&self) -> bool {
+        self.boot == boot() && self.host.is_alive()
+    }
+
+    /// Whether the handoff that is there speaks of it.
+    #[must_use]
+    pub fn is_handed_off(&self) -> bool {
+        removal(&self.handoff, &self.url, self.started_at).applies()
+    }
+
+    /// Name of its instance in file names, whichever side it is on.
+    pub(super) fn instance_key(&self) -> String {
+        key(&self.handoff_directory, &self.pool_id, &self.replica_id)
     }
 
     /// Address of one of its other ports.
     pub(super) fn endpoint(&self, name: &str) -> Option<SocketAddr> {
-        stop::address_of(self.endpoints.get(name)?)
+        asking::address_of(self.endpoints.get(name)?)
     }
 
     /// Whether it was started by somebody else.
@@ -152,8 +212,7 @@ impl Instance {
 
     /// Path of its record.
     pub(super) fn record(&self, home: &Home) -> PathBuf {
-        let key = key(&self.handoff_directory, &self.pool_id, &self.replica_id);
-        record_path(home, &key)
+        record_path(home, &self.side.key(&self.instance_key()))
     }
 
     /// Writes the record. Not synced: after a power failure nothing it speaks of runs any more.
@@ -183,6 +242,18 @@ impl Instance {
         {
             record.state = State::Stopping;
             // Without it a start finds the engine gone a moment later than it could.
+            let _ = record.save(home);
+        }
+    }
+
+    /// Writes down that nobody looks after it any more, where this process did.
+    pub(super) fn mark_left(&self, home: &Home) {
+        if let Ok(Some(mut record)) = read(&self.record(home))
+            && record.process == self.process
+            && record.host == ProcessIdentity::of_this_process()
+        {
+            record.host = ProcessIdentity::NOBODY;
+            // Without it, it cannot be adopted before this process ends.
             let _ = record.save(home);
         }
     }
@@ -218,84 +289,6 @@ pub(super) fn removal(path: &Path, url: &str, started_at: Timestamp) -> Removal 
     }
 }
 
-/// Every engine of this home that lives. Records of dead ones are removed on the way, with their
-/// handoffs; those of containers stay until [`super::clear`] has removed what is left of them.
-pub fn instances(home: &Home) -> Result<Vec<Instance>, EngineError> {
-    crate::process::sweep(home);
-    let mut found = Vec::new();
-    let entries = match fs::read_dir(directory(home)) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
-        Err(source) => return Err(StoreError::io("list", directory(home), source).into()),
-    };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        match read(&path) {
-            Ok(Some(instance)) if instance.is_alive() => found.push(instance),
-            Ok(Some(instance)) => clean_up(home, &instance),
-            // Gone meanwhile, or cut short by a power failure: nothing it speaks of runs.
-            Ok(None) => {}
-            Err(StoreError::Damaged { .. }) => drop(fs::remove_file(&path)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    found.sort_by(|a, b| (&a.pool_id, &a.replica_id).cmp(&(&b.pool_id, &b.replica_id)));
-    Ok(found)
-}
-
-/// Dead engines whose containers nobody has removed, by the names of their instances.
-pub(super) fn abandoned(home: &Home) -> Vec<(String, Instance)> {
-    let entries = fs::read_dir(directory(home))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let names = entries.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        Some(name.strip_suffix(".json")?.to_owned())
-    });
-    let left = |key: String| {
-        let found = recorded(home, &key).ok()??;
-        (found.container.is_some() && !found.is_there()).then_some((key, found))
-    };
-    names.filter_map(left).collect()
-}
-
-/// The engine of one instance, if it lives.
-pub fn find_running(
-    home: &Home,
-    handoff_directory: &Path,
-    pool: &str,
-    replica: &str,
-) -> Result<Option<Instance>, EngineError> {
-    let found = recorded(home, &key(handoff_directory, pool, replica))?;
-    Ok(found.filter(Instance::is_alive))
-}
-
-/// What is written down about the instance with this name; `None` where nothing is, or nothing that
-/// can be read.
-pub(super) fn recorded(home: &Home, key: &str) -> Result<Option<Instance>, EngineError> {
-    read_or_damaged(&record_path(home, key))
-}
-
-fn clean_up(home: &Home, instance: &Instance) {
-    let key = key(
-        &instance.handoff_directory,
-        &instance.pool_id,
-        &instance.replica_id,
-    );
-    // Held by somebody who is starting it: they look themselves.
-    if let Ok(Some(_lock)) = try_lock(&lock_path(home, &key), "cleaning up")
-        && let Ok(Some(again)) = read(&record_path(home, &key))
-        && !again.is_there()
-        && again.container.is_none()
-    {
-        again.forget(home);
-    }
-}
-
 /// Name of an instance in file names.
 pub(super) fn key(handoff_directory: &Path, pool: &str, replica: &str) -> String {
     use std::os::unix::ffi::OsStrExt;
@@ -303,128 +296,10 @@ pub(super) fn key(handoff_directory: &Path, pool: &str, replica: &str) -> String
     format!("{pool}-{replica}-{}", &hex(&digest)[..8])
 }
 
-pub(super) fn lock_path(home: &Home, key: &str) -> PathBuf {
-    directory(home).join(format!("{key}.lock"))
-}
-
-fn directory(home: &Home) -> PathBuf {
-    home.state().join("instances")
-}
-
-pub(super) fn record_path(home: &Home, key: &str) -> PathBuf {
-    directory(home).join(format!("{key}.json"))
-}
-
-fn read(path: &Path) -> Result<Option<Instance>, StoreError> {
-    read_document(path, SCHEMA)
-}
-
-fn read_or_damaged(path: &Path) -> Result<Option<Instance>, EngineError> {
-    match read(path) {
-        Err(StoreError::Damaged { .. }) => Ok(None),
-        other => Ok(other?),
-    }
-}
-
 /// Identity of the machine's current boot.
-pub(super) fn boot() -> String {
+pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
         .trim()
         .to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn instance(home: &Path, process: ProcessIdentity) -> Instance {
-        Instance {
-            pool_id: "chat".to_owned(),
-            replica_id: "r0".to_owned(),
-            handoff_directory: home.join("engines"),
-            handoff: home.join("engines/toy.json"),
-            engine: "toy".to_owned(),
-            engine_version: "1".to_owned(),
-            provisioning_mode: Mode::Binary,
-            state: State::Ready,
-            process,
-            minder: None,
-            boot: boot(),
-            address: ChildAddress {
-                keeper: process,
-                child: 1,
-            },
-            host: process,
-            kept: true,
-            url: "http://127.0.0.1:1".to_owned(),
-            endpoints: BTreeMap::new(),
-            container: None,
-            log: home.join("log"),
-            started_at: Timestamp::from_second(1_700_000_000).unwrap(),
-            command: Fingerprint::default(),
-            stop: Stop::default(),
-            grace_ms: 1,
-        }
-    }
-
-    fn place() -> (tempfile::TempDir, Home) {
-        let directory = tempfile::tempdir().unwrap();
-        let home = Home::at(directory.path());
-        fs::create_dir_all(super::directory(&home)).unwrap();
-        fs::create_dir_all(directory.path().join("engines")).unwrap();
-        (directory, home)
-    }
-
-    #[test]
-    fn a_living_engine_is_found_by_all_three_parts_of_its_name() {
-        let (root, home) = place();
-        let here = root.path().join("engines");
-        let own = instance(root.path(), ProcessIdentity::of_this_process());
-        own.save(&home).unwrap();
-        assert_eq!(instances(&home).unwrap(), std::slice::from_ref(&own));
-        assert_eq!(find_running(&home, &here, "chat", "r0").unwrap(), Some(own));
-        let elsewhere = root.path().join("other");
-        assert_eq!(find_running(&home, &elsewhere, "chat", "r0").unwrap(), None);
-        assert_eq!(find_running(&home, &here, "chat", "r1").unwrap(), None);
-    }
-
-    #[test]
-    fn a_pid_that_was_given_to_somebody_else_is_not_trusted_and_its_handoff_goes() {
-        let (root, home) = place();
-        let mut process = ProcessIdentity::of_this_process();
-        process.start_time_ticks += 1;
-        let dead = instance(root.path(), process);
-        dead.save(&home).unwrap();
-        let handoff = serde_json::json!({
-            "engine": "toy", "engine_version": "1", "provisioning_mode": "binary",
-            "url": dead.url, "pool_id": "chat", "replica_id": "r0", "model": {"id": "m"},
-            "flags": [], "started_at": dead.started_at,
-        });
-        fs::write(&dead.handoff, handoff.to_string()).unwrap();
-        assert_eq!(instances(&home).unwrap(), []);
-        assert!(!dead.handoff.exists() && !dead.record(&home).exists());
-    }
-
-    #[test]
-    fn a_handoff_that_another_has_written_since_stays() {
-        let (root, home) = place();
-        let mut process = ProcessIdentity::of_this_process();
-        process.start_time_ticks += 1;
-        let dead = instance(root.path(), process);
-        dead.save(&home).unwrap();
-        fs::write(&dead.handoff, "{\"url\": \"somebody else's\"}").unwrap();
-        assert_eq!(instances(&home).unwrap(), []);
-        assert!(dead.handoff.exists());
-    }
-
-    #[test]
-    fn records_of_another_boot_and_damaged_ones_mean_nothing() {
-        let (root, home) = place();
-        let mut old = instance(root.path(), ProcessIdentity::of_this_process());
-        old.boot = "another".to_owned();
-        old.save(&home).unwrap();
-        fs::write(super::directory(&home).join("x.json"), "{").unwrap();
-        assert_eq!(instances(&home).unwrap(), []);
-    }
 }

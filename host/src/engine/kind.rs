@@ -47,6 +47,15 @@ impl<'a> Kind<'a> {
         })
     }
 
+    /// The word for it.
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Process(_) => "process",
+            Self::Container(_) => "container",
+            Self::External(_) => "external",
+        }
+    }
+
     pub(super) fn more_ports(&self) -> &'a [ExtraPort] {
         match self {
             Self::Process(launch) => &launch.more_ports,
@@ -82,11 +91,61 @@ impl Contained<'_> {
         Runtime::of(self.runtime)
     }
 
+    /// What it runs: as the launch says, else the image.
+    pub(super) fn program(&self) -> Option<&'_ str> {
+        let all = self.launch.entrypoint.iter().chain(&self.image.entrypoint);
+        all.map(String::as_str).next()
+    }
+
+    /// What tells the caches of this user from those of others, who could not write in them: given to
+    /// one user, a directory would be taken from another's running engine.
+    pub(super) fn cache_user(&self) -> &str {
+        let (user, _) = self.user().split_once(':').unwrap_or((self.user(), ""));
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        match user {
+            "" | "root" => "0",
+            user if user.bytes().all(plain) => user,
+            _ => "other",
+        }
+    }
+
     /// Who the engine is inside: as the launch says, else the image.
     pub(super) fn user(&self) -> &str {
         self.launch
             .user
             .as_deref()
             .unwrap_or(self.image.user.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_inside_have_caches_of_their_own_and_no_name_of_one_leads_elsewhere() {
+        let runtime = ContainerRuntime::default();
+        let of = |launched: Option<&str>, image: &str| {
+            let launch = ContainerLaunch {
+                user: launched.map(str::to_owned),
+                ..ContainerLaunch::default()
+            };
+            let image = Image {
+                user: image.to_owned(),
+                ..Image::default()
+            };
+            let contained = Contained {
+                launch: &launch,
+                runtime: &runtime,
+                image: &image,
+            };
+            contained.cache_user().to_owned()
+        };
+        assert_eq!(of(Some("2000:0"), "1000"), "2000");
+        assert_eq!(of(None, "1000"), "1000");
+        assert_eq!(of(None, ""), of(Some("0:0"), "x"));
+        assert_eq!(of(None, "vllm:vllm"), "vllm");
+        assert_eq!(of(None, "../../etc"), "other");
+        assert_eq!(of(None, ".:0"), "other");
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Places<'a> {
     pub(super) files: &'a Path,
     /// Where caches are.
     pub(super) home: &'a Home,
+    /// Whose caches are meant, where users have their own.
+    pub(super) cache_user: Option<&'a str>,
     /// Address the engine must listen on.
     pub(super) host: &'a str,
     /// Port, or `{address.port}` for a comparison of commands.
@@ -50,7 +52,7 @@ pub(super) struct Rendered {
     pub(super) env: BTreeMap<String, String>,
     /// Values that must not be told.
     pub(super) secrets: Vec<String>,
-    /// Names of the caches it uses.
+    /// Names of the caches it uses, below the home's.
     pub(super) caches: BTreeSet<String>,
 }
 
@@ -166,8 +168,13 @@ fn place(name: &str, places: &Places<'_>, caches: &mut BTreeSet<String>) -> Opti
         return places.ports.get(port).cloned();
     }
     if let Some(cache) = name.strip_prefix("cache.") {
-        caches.insert(cache.to_owned());
-        return Some(path(&places.home.cache(cache)));
+        let own = match places.cache_user {
+            Some(user) => format!("{cache}.{user}"),
+            None => cache.to_owned(),
+        };
+        let place = path(&places.home.cache(&own));
+        caches.insert(own);
+        return Some(place);
     }
     let step = name.strip_suffix(".path")?;
     places.artifacts.get(step)?.path.clone()
@@ -227,6 +234,7 @@ mod tests {
                 artifacts: &BTreeMap::from([("cmake-build".to_owned(), build)]),
                 files: Path::new("/state/files"),
                 home: &Home::at("/home"),
+                cache_user: None,
                 host: "127.0.0.1",
                 port: "8081",
                 ports: &BTreeMap::from([("grpc".to_owned(), "9001".to_owned())]),
@@ -300,6 +308,7 @@ mod tests {
             artifacts: &BTreeMap::new(),
             files: Path::new("/state/files"),
             home: &Home::at("/home"),
+            cache_user: None,
             host: "127.0.0.1",
             port: "8081",
             ports: &BTreeMap::new(),

@@ -1,5 +1,8 @@
 //! Where engines' logs are: `logs/<pool>-<replica>/engine-<time>.log`, one per start, the newest
-//! also as `latest.log`.
+//! also as `latest.log`; and how they are read on.
+
+mod lines;
+mod tail;
 
 use std::{
     ffi::OsStr,
@@ -10,6 +13,9 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{config::paths::Home, store::StoreError};
+
+pub use lines::Lines;
+pub use tail::Tail;
 
 /// Most bytes of one log.
 pub(super) const LIMIT_BYTES: u64 = 64 * 1024 * 1024;

@@ -1,8 +1,10 @@
 //! Which port an engine listens on.
 //!
-//! A port is reserved by a lock in `state/ports/` until its engine listens, so that two hosts that
-//! start at the same time do not choose the same one; then the kernel's word is enough. Somebody
-//! outside may still take it in between: the engine then fails, and the next port is tried.
+//! A port is reserved by a lock in `state/ports/`, so that two hosts that start at the same time do not
+//! choose the same one. It is held for as long as somebody looks after the engine: one that closes its
+//! port and lives on would else be thought alive by the answers of the engine that got the port after
+//! it. Somebody outside may still take it before the engine does: it then fails, and the next port is
+//! tried.
 
 use std::{
     collections::BTreeMap,
@@ -45,6 +47,15 @@ pub(super) struct Numbers {
 }
 
 impl Ports {
+    /// The port of an engine that runs already; `None` where another host holds it.
+    pub(super) fn of_running(home: &Home, port: u16) -> Option<Self> {
+        let lock = lock(&home.state().join("ports"), port).ok()??;
+        Some(Self {
+            main: Reserved { port, _lock: lock },
+            more: BTreeMap::new(),
+        })
+    }
+
     /// Reserves the others beside the main one, each from its usual port upward.
     pub(super) fn reserve(
         home: &Home,
@@ -65,6 +76,13 @@ impl Ports {
             more.insert(port.name.clone(), reserved);
         }
         Ok(Self { main, more })
+    }
+
+    /// Whether an engine that ended for want of a port meant another one than its main one: that is as
+    /// free as before.
+    pub(super) fn is_another_one(&self, main: SocketAddr, error: &EngineError) -> bool {
+        let ended = matches!(error, EngineError::Died { .. });
+        ended && !self.more.is_empty() && is_free(main)
     }
 
     pub(super) fn numbers(&self) -> Numbers {
@@ -118,9 +136,20 @@ fn lock(directory: &Path, port: u16) -> Result<Option<Lock>, EngineError> {
     Ok(try_lock(&path, "starting an engine")?)
 }
 
-/// Whether one could listen there now.
+/// Whether one could listen there now. The question takes the port from nobody: a copy of the socket may
+/// be in a process that this one is just starting, and one that listened would keep the engine out.
 fn is_free(address: SocketAddr) -> bool {
-    std::net::TcpListener::bind(address).is_ok()
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let bound = || {
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    };
+    bound().is_ok()
 }
 
 #[cfg(test)]

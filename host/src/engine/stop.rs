@@ -4,19 +4,12 @@
 //! has; they differ only in how it is held ([`Grip`]). Once TERM is asked of a keeper, KILL follows
 //! by itself, even if whoever asked is gone by then.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    EngineError, Instance, State,
-    http::{self, Want},
-    leftover,
-};
+use super::{EngineError, Instance, State, asking, leftover};
 use crate::{
     config::paths::Home,
     narrate::{Actor, Narrator},
@@ -35,12 +28,9 @@ const SECOND_TERM_AFTER: Duration = Duration::from_secs(1);
 /// Longest time between KILL and the end of everything, minder's clean-up included.
 const KILL_LIMIT: Duration = Duration::from_secs(15);
 
-/// Longest time one question to the engine may take.
-const ASK_LIMIT: Duration = Duration::from_secs(2);
-
 /// How an engine is held.
 pub(super) enum Grip<'a> {
-    /// As this host's own child.
+    /// As this host's own child, started or adopted by it.
     Own(&'a Running),
     /// Through the keeper of another host.
     Keeper(Control),
@@ -139,26 +129,11 @@ pub(super) async fn bring_down(
 }
 
 async fn drain(instance: &Instance, narrator: &Narrator, hurry: &CancellationToken) {
-    let Some(probe) = &instance.stop.drain else {
-        return;
-    };
-    let address = match &probe.port {
-        Some(port) => instance.endpoint(port),
-        None => address_of(&instance.url),
-    };
-    let Some(address) = address else {
-        return;
-    };
     let start = Instant::now();
     let mut told = false;
     while start.elapsed() < DRAIN_LIMIT && !hurry.is_cancelled() && instance.is_alive() {
-        let answer = http::get(address, &probe.path, Want::Body, ASK_LIMIT).await;
         // One that does not say how busy it is cannot be waited for.
-        let Some(in_flight) = answer
-            .ok()
-            .filter(|answer| answer.status == 200)
-            .and_then(|answer| gauge(&String::from_utf8_lossy(&answer.body), &probe.gauge))
-        else {
+        let Some(in_flight) = asking::in_flight(instance).await else {
             return;
         };
         if in_flight <= 0.0 {
@@ -299,54 +274,5 @@ impl Grip<'_> {
 async fn nothing_left(instance: &Instance) {
     while instance.is_there() {
         tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Address of an instance's URL, `http://127.0.0.1:8080`.
-pub(super) fn address_of(url: &str) -> Option<SocketAddr> {
-    url.strip_prefix("http://")?
-        .trim_end_matches('/')
-        .parse()
-        .ok()
-}
-
-/// Value of a gauge in a Prometheus text, summed over its labels; `None` where it is not there.
-fn gauge(text: &str, name: &str) -> Option<f64> {
-    let values: Vec<f64> = text
-        .lines()
-        .filter_map(|line| {
-            let rest = line.strip_prefix(name)?;
-            let value = match rest.strip_prefix('{') {
-                Some(labels) => labels.rsplit_once('}')?.1,
-                None => rest.strip_prefix(' ')?,
-            };
-            value.split_whitespace().next()?.parse().ok()
-        })
-        .collect();
-    (!values.is_empty()).then(|| values.iter().sum())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gauge_is_read_with_and_without_labels() {
-        let text = "# TYPE llamacpp:requests_processing gauge\n\
-                    llamacpp:requests_processing 2\n\
-                    llamacpp:requests_processing_total 9\n\
-                    vllm:running{model=\"a}b\"} 1.0 1700000000\nvllm:running{model=\"c\"} 3\n";
-        assert_eq!(gauge(text, "llamacpp:requests_processing"), Some(2.0));
-        assert_eq!(gauge(text, "vllm:running"), Some(4.0));
-        assert_eq!(gauge(text, "other"), None);
-    }
-
-    #[test]
-    fn an_address_is_read_from_a_url() {
-        assert_eq!(
-            address_of("http://127.0.0.1:8080"),
-            Some("127.0.0.1:8080".parse().unwrap())
-        );
-        assert_eq!(address_of("https://example.org"), None);
     }
 }

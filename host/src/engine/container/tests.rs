@@ -60,6 +60,7 @@ impl Made {
                 artifacts: &BTreeMap::from([("model".to_owned(), model)]),
                 files: Path::new("/state/files"),
                 home: &home,
+                cache_user: Some("2000"),
                 host: "127.0.0.1",
                 port: "9000",
                 ports: &BTreeMap::from([("grpc".to_owned(), "9001".to_owned())]),
@@ -119,13 +120,13 @@ fn inside_are_the_engine_s_ports_and_outside_the_reserved_ones() {
         mounts,
         [
             ("/store/model", "/models", false),
-            ("/home/cache/compiled", "/cache", true),
+            ("/home/cache/compiled.2000", "/cache", true),
             ("/state/files/repository", "/repository", false),
         ]
     );
     assert_eq!(rendered.secret_env["KEY"], "hunter2");
     assert!(run.secret_env.contains("KEY") && !run.env.contains_key("KEY"));
-    assert!(rendered.caches.contains("compiled"));
+    assert!(rendered.caches.contains("compiled.2000"));
 }
 
 #[test]

@@ -20,18 +20,23 @@ impl Fault for EngineError {
             | Self::NamedUser { .. }
             | Self::NoImage { .. }
             | Self::NoGpuEvidence { .. } => Exit::Provider,
-            Self::SecretInArgument { .. } | Self::SecretForRuntime { .. } => Exit::Refused,
+            Self::SecretInArgument { .. } => Exit::Refused,
             Self::ExternalUrl { .. } => Exit::Config,
             Self::MountMissing { .. } | Self::MountUnreadable { .. } | Self::CacheOwner { .. } => {
                 Exit::Storage
             }
             Self::Container { source } => source.exit(),
             Self::SecretMissing { .. } => Exit::Config,
-            Self::NoPort { .. } | Self::NameTaken { .. } => Exit::Unavailable,
-            Self::Conflict { .. } => Exit::Conflict,
+            Self::NoPort { .. }
+            | Self::NameTaken { .. }
+            | Self::BothSides { .. }
+            | Self::NotAdopted {
+                is_attended: false, ..
+            } => Exit::Unavailable,
+            Self::Conflict { .. } | Self::NotAdopted { .. } => Exit::Conflict,
             Self::Store { source } => source.exit(),
             Self::Process { source } => source.exit(),
-            Self::Handoff { .. } | Self::Output { .. } => Exit::Storage,
+            Self::Handoff { .. } | Self::Log { .. } | Self::Output { .. } => Exit::Storage,
             Self::Cancelled => Exit::Interrupted,
             Self::NotRunning { .. } | Self::NoLog { .. } => Exit::NotFound,
             Self::Died { .. }
@@ -39,8 +44,11 @@ impl Fault for EngineError {
             | Self::ContainerLeft { .. }
             | Self::ExternalGone { .. }
             | Self::NeverReady { .. }
+            | Self::TooSlow { .. }
             | Self::UnexpectedStatus { .. }
             | Self::ForeignSocket { .. }
+            | Self::PortLedElsewhere { .. }
+            | Self::NoRoute { .. }
             | Self::NotOnGpu { .. }
             | Self::Survivors { .. } => Exit::Engine,
         }
@@ -80,11 +88,10 @@ impl Fault for EngineError {
                 "stop it first, then provision again",
                 Some(&format!("{{host}} stop {pool}")),
             )],
+            Self::BothSides { .. } | Self::NotAdopted { .. } => {
+                vec![hint("see what runs", Some("{host} ps"))]
+            }
             Self::Container { source } => source.hints(),
-            Self::SecretForRuntime { .. } => vec![hint(
-                "give the engine's variable another name, or its value in `provisioning.env`",
-                None,
-            )],
             Self::MountUnreadable {
                 path, is_directory, ..
             } => {
@@ -95,11 +102,33 @@ impl Fault for EngineError {
                     Some(&format!("chmod {mode} {path}")),
                 )]
             }
-            Self::CacheOwner { .. } => vec![hint(
-                "use podman, which needs no root, or run the host as root",
-                Some("{host} provision --container-runtime podman"),
+            Self::CacheOwner { runtime, .. } if runtime == "docker" => vec![
+                hint(
+                    "use podman, which needs no root",
+                    Some("{again} --container-runtime podman"),
+                ),
+                hint("or run the host as root", None),
+            ],
+            Self::CacheOwner { .. } => vec![hint("run the host as root", None)],
+            Self::NamedUser { .. } => vec![hint(
+                "use an image whose user is a number, or an engine that needs no cache; the provider may \
+                 say the number itself",
+                None,
             )],
-            Self::NameTaken { runtime, name, .. } | Self::ContainerLeft { runtime, name } => {
+            Self::NotOnGpu { .. } => of_finding
+                .into_iter()
+                .chain([
+                    hint(
+                        "see which GPUs are found, and whether the engine's build fits them",
+                        Some("{host} doctor"),
+                    ),
+                    hint(
+                        "or let it run on the processor where the GPU does not work",
+                        Some("{again} --gpu prefer"),
+                    ),
+                ])
+                .collect(),
+            Self::NameTaken { runtime, name, .. } | Self::ContainerLeft { runtime, name, .. } => {
                 vec![hint(
                     "see what it is; remove it where it is no longer needed",
                     Some(&format!("{runtime} rm --force {name}")),
@@ -118,13 +147,31 @@ impl Fault for EngineError {
                     None,
                 )])
                 .collect(),
+            Self::TooSlow { .. } => of_finding
+                .into_iter()
+                .chain([hint(
+                    "an engine that really needs longer: raise `readiness.timeout`",
+                    None,
+                )])
+                .collect(),
             Self::ForeignSocket { port, .. } => vec![hint(
                 "see who listens there",
                 Some(&format!("ss -ltnp 'sport = :{port}'")),
             )],
+            Self::PortLedElsewhere { address, .. } => {
+                let port = address.port();
+                vec![hint(
+                    "find the rule and delete it, or name other ports in `provisioning.ports`",
+                    Some(&format!("iptables -t nat -S | grep -w {port}")),
+                )]
+            }
+            Self::NoRoute { address, .. } => match address.ip().is_loopback() {
+                true => vec![hint("bring it up", Some("ip link set lo up"))],
+                false => vec![hint("see which there are", Some("ip route"))],
+            },
             Self::NoGpuEvidence { .. } => vec![hint(
                 "a GPU that need not be proven: prefer it instead",
-                Some("{host} provision --gpu prefer"),
+                Some("{again} --gpu prefer"),
             )],
             Self::NotRunning { .. } => vec![hint("see what runs", Some("{host} ps"))],
             _ => of_finding.into_iter().collect(),
@@ -152,6 +199,10 @@ impl Fault for EngineError {
                     format!("there are: {}", known.join(", ")),
                 ));
             }
+            // One line is in the message.
+            Self::ContainerLeft { said, .. } if said.lines().count() > 1 => {
+                details.push(Detail::new("said", said.clone()));
+            }
             Self::Container { source } => details = source.details(),
             Self::Store { source } => details = source.details(),
             Self::Process { source } => details = source.details(),
@@ -177,7 +228,6 @@ impl Fault for EngineError {
             Self::MountUnreadable { .. } => "mount-unreadable",
             Self::NamedUser { .. } => "named-user",
             Self::CacheOwner { .. } => "cache-owner",
-            Self::SecretForRuntime { .. } => "secret-for-runtime",
             Self::Container { source } => source.kind(),
             Self::NoImage { .. } => "no-image",
             Self::ImageGone { .. } => "image-gone",
@@ -187,12 +237,17 @@ impl Fault for EngineError {
             Self::ExternalGone { .. } => "external-gone",
             Self::NoPort { .. } => "no-port",
             Self::Conflict { .. } => "conflict",
+            Self::BothSides { .. } => "both-sides",
+            Self::NotAdopted { .. } => "not-adopted",
             Self::Store { source } => source.kind(),
             Self::Process { source } => source.kind(),
             Self::Died { .. } => "engine-died",
             Self::NeverReady { .. } => "engine-never-ready",
+            Self::TooSlow { .. } => "engine-too-slow",
             Self::UnexpectedStatus { .. } => "engine-unexpected-status",
             Self::ForeignSocket { .. } => "foreign-socket",
+            Self::PortLedElsewhere { .. } => "port-led-elsewhere",
+            Self::NoRoute { .. } => "no-route",
             Self::NotOnGpu { .. } => "not-on-gpu",
             Self::NoGpuEvidence { .. } => "no-gpu-evidence",
             Self::Handoff { .. } => "handoff-unsafe",
@@ -200,6 +255,7 @@ impl Fault for EngineError {
             Self::NotRunning { .. } => "not-running",
             Self::NoLog { .. } => "no-log",
             Self::Survivors { .. } => "survivors",
+            Self::Log { .. } => "log-unreadable",
             Self::Output { .. } => "output",
         }
     }
