@@ -6,19 +6,31 @@
 mod choose;
 mod contained;
 mod error;
+mod models;
 mod obtain;
+mod pinned;
 mod plan;
+mod recorded;
+mod records;
 mod request;
+mod room;
 mod start;
 mod vet;
 mod view;
+
+use crate::narrate::Actor;
+
+const ACTOR: Actor = Actor::EngineProvisioner;
 
 pub use choose::Chosen;
 pub use contained::{Contained, contained};
 pub use error::DriveError;
 pub use obtain::Obtained;
+pub use pinned::{lock_command, lock_path};
 pub use plan::Planned;
-pub use request::{Host, Request};
+pub use records::Record;
+pub use request::{Host, LockUse, Request};
+pub use start::Startable;
 pub use view::{
     CommandView, ContainerView, ModelView, MountView, PlanView, PortView, ProviderView, RunView,
     StepView, run_view,

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Logs, Registries};
 use crate::{
     config::{environment::Environment, paths::Home},
+    model::{Models, Verify, source::Versions},
     narrate::Narrator,
     net::{Net, Url},
     policy::Policy,
@@ -50,12 +51,24 @@ pub struct Context {
     pub logs: Logs,
     /// What registries said of images during this run.
     pub registries: Registries,
+    /// What sources of models said during this run, and the models that it uses.
+    pub models: Models,
+    /// Which models are hashed again.
+    pub verify: Verify,
     /// The pool.
     pub pool: Arc<Pool>,
     /// Its name.
     pub pool_id: String,
     /// The engine, so that results are compared with earlier ones of the same engine.
     pub engine: String,
+    /// Whether sources of models are asked though a model is here.
+    pub refresh_models: bool,
+    /// Whether registries are asked what a tag is though an image of it is here.
+    pub refresh_images: bool,
+    /// Trees that commits must have, where they are known beforehand.
+    pub trees: Arc<BTreeMap<String, String>>,
+    /// Files of the model with their versions, where a lock file has some.
+    pub model_versions: Arc<Versions>,
     /// Directory that relative model paths start from: the pool file's, else the working directory.
     pub base: PathBuf,
 }

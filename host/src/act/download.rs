@@ -15,14 +15,14 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 use engine_provider_api::{Artifact, ArtifactState, Download, Step};
 
 use super::{
-    ACTOR, ActError, Context, Expected, FLIGHT_LIMIT, MirrorFailure, Outlook, begin, blocking,
-    publish,
-    unpack::{self, Programs, Refusal},
+    ACTOR, ActError, Context, Expected, MirrorFailure, Outlook, Turn, begin, blocking, publish,
+    take_turn, turn::FLIGHT_LIMIT,
 };
 use crate::{
     net::{self, Digest, Fetched, Transfer, Url},
     policy,
-    store::{self, Begin, Entry, Ingredients, Kind, Lock, Patience, StoreError, Work},
+    store::{self, Begin, Entry, Ingredients, Kind, Lock, StoreError, Work},
+    unpack::{self, Programs, Refusal},
 };
 
 /// A step, read.
@@ -153,23 +153,19 @@ pub(super) async fn lock_blob(
     name: &str,
     doing: &str,
 ) -> Result<Lock, ActError> {
-    let on_wait = |holder: Option<&store::Holder>| {
-        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
-        let human = format!(
-            "{}: waiting for {who}, which fetches the same file",
-            step.id
-        );
-        context.narrator.say(ACTOR, "wait", &step.id, human);
-    };
-    let patience = Patience {
+    let turn = Turn {
+        of: "blob",
+        lock: &format!("blob-{name}"),
+        doing,
         limit: FLIGHT_LIMIT,
-        cancel: &context.cancel,
-        on_wait: &on_wait,
+        waiting: &|who| {
+            format!(
+                "{}: waiting for {who}, which fetches the same file",
+                step.id
+            )
+        },
     };
-    let path = context.store.lock_path(&format!("blob-{name}"));
-    store::lock(&path, doing, patience)
-        .await
-        .map_err(|source| ActError::store(step, source))
+    take_turn(context, step, turn).await
 }
 
 /// Fetches from the first URL that gives it.
@@ -189,8 +185,9 @@ async fn fetch(
         let say = format!("downloading {place}");
         context.narrator.say(ACTOR, start, &place, say);
         let transfer = Transfer {
-            url: url.clone(),
-            named_by: None,
+            actor: ACTOR,
+            kind: "url",
+            sources: vec![url.clone().into()],
             digest: Some(request.digest.clone()),
             size_bytes: None,
             limit_bytes: None,

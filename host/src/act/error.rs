@@ -1,6 +1,6 @@
 //! What can go wrong with a step.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use engine_provider_api::{Step, TemplateError};
 
@@ -80,6 +80,16 @@ pub enum ActError {
         /// The limit, in milliseconds.
         limit_ms: u128,
     },
+    /// A source takes longer to say what something is than somebody waits for it.
+    #[error("step `{step}`: nobody said within {} s what {what} is", limit.as_secs())]
+    NoAnswer {
+        /// The step.
+        step: String,
+        /// What was asked about.
+        what: String,
+        /// How long was waited.
+        limit: Duration,
+    },
     /// A commit that is none.
     #[error("step `{step}`: {reason}")]
     Reference {
@@ -106,6 +116,16 @@ pub enum ActError {
         /// Commit asked for.
         expected: String,
         /// Commit there is.
+        actual: String,
+    },
+    /// A commit has another tree than the one that is locked for it.
+    #[error("commit {commit} has tree {actual} instead of {expected}")]
+    WrongTree {
+        /// The commit.
+        commit: String,
+        /// Tree that is locked.
+        expected: String,
+        /// Tree that it has.
         actual: String,
     },
     /// An archive that is not unpacked.
@@ -328,8 +348,11 @@ impl Fault for ActError {
         match self {
             Self::Plan { .. } | Self::Template { .. } => Exit::Provider,
             Self::Refused { .. } => Exit::Refused,
+            Self::NoAnswer { .. } => Exit::Network,
             Self::Reference { .. } => Exit::Config,
-            Self::WrongCommit { .. } | Self::Archive { .. } => Exit::Verification,
+            Self::WrongCommit { .. } | Self::WrongTree { .. } | Self::Archive { .. } => {
+                Exit::Verification
+            }
             Self::Cancelled { .. } => Exit::Interrupted,
             Self::Command { failure, .. } if failure.disk_full => Exit::Storage,
             Self::Mirrors { failures, .. } => worst(failures),
@@ -350,6 +373,10 @@ impl Fault for ActError {
                 .iter()
                 .flat_map(|failure| failure.error.hints())
                 .collect(),
+            Self::NoAnswer { .. } => vec![hint(
+                "its server is slow or silent: see whether it answers at all, then try again",
+                None,
+            )],
             Self::Output { .. } => vec![hint("this is a defect of the provider's plan", None)],
             _ => self.inner().map(Fault::hints).unwrap_or_default(),
         }
@@ -387,7 +414,7 @@ impl Fault for ActError {
             Self::MissingTools { .. } => "missing-tools",
             Self::Command { failure, .. } if failure.disk_full => "disk-full",
             Self::Command { .. } => "command-failed",
-            Self::TimedOut { .. } => "timed-out",
+            Self::TimedOut { .. } | Self::NoAnswer { .. } => "timed-out",
             Self::Reference { .. } => "bad-reference",
             Self::Mirrors { .. } => "no-mirror",
             Self::WrongCommit { .. } => "wrong-commit",
@@ -406,18 +433,10 @@ fn places(failures: &[MirrorFailure]) -> String {
     }
 }
 
-/// The code that says most: something wrong, then a full disk, then the network, then a refusal.
 fn worst(failures: &[MirrorFailure]) -> Exit {
     let codes: Vec<Exit> = failures
         .iter()
         .map(|failure| failure.error.exit())
         .collect();
-    [Exit::Verification, Exit::Storage, Exit::Network]
-        .into_iter()
-        .find(|code| codes.contains(code))
-        .or_else(|| {
-            let all_refused = codes.iter().all(|code| *code == Exit::Refused);
-            (all_refused && !codes.is_empty()).then_some(Exit::Refused)
-        })
-        .unwrap_or(Exit::Network)
+    Exit::of_places(&codes)
 }

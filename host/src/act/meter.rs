@@ -65,7 +65,9 @@ impl Layers {
         static BEGUN: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r"(?m)^Copying blob (?:sha256:)?([0-9a-f]{12})").expect("a constant")
         });
-        let total = self.all.iter().map(|(_, size)| size).sum();
+        let sum =
+            |sizes: &mut dyn Iterator<Item = &u64>| sizes.fold(0, |a: u64, b| a.saturating_add(*b));
+        let total = sum(&mut self.all.iter().map(|(_, size)| size));
         if text.contains("Copying config") {
             return Some((total, total));
         }
@@ -75,7 +77,7 @@ impl Layers {
         };
         let sizes_of = |names: &BTreeSet<String>| -> u64 {
             let known = self.all.iter().filter(|(name, _)| names.contains(name));
-            known.map(|(_, size)| size).sum()
+            sum(&mut known.map(|(_, size)| size))
         };
         let done = named(&DONE);
         if !done.is_empty() {
@@ -85,7 +87,7 @@ impl Layers {
         let surely = begun.len().saturating_sub(AT_ONCE);
         let mut sizes: Vec<u64> = self.all.iter().map(|(_, size)| *size).collect();
         sizes.sort_unstable();
-        let least = sizes.iter().take(surely).sum();
+        let least = sum(&mut sizes.iter().take(surely));
         (!begun.is_empty()).then_some((least, total))
     }
 }
@@ -235,5 +237,7 @@ mod tests {
         assert_eq!(layers.progress(&podman), Some((0, 137)));
         let end = format!("{podman}Copying config sha256:00\n");
         assert_eq!(layers.progress(&end), Some((137, 137)));
+        let absurd = Layers::of(&[layer("a", u64::MAX), layer("b", 1)]);
+        assert_eq!(absurd.progress(&end), Some((u64::MAX, u64::MAX)));
     }
 }

@@ -24,6 +24,7 @@ mod command;
 mod context;
 mod credentials;
 mod dag;
+mod described;
 mod download;
 mod error;
 mod extract_image;
@@ -38,7 +39,7 @@ mod permit;
 mod pull_image;
 mod require_tools;
 mod stage_model;
-mod unpack;
+mod turn;
 
 use std::collections::BTreeMap;
 
@@ -48,27 +49,32 @@ pub use check::check;
 pub use command::CommandFailure;
 pub use context::{Context, FindTool, Toolbox};
 pub use dag::run_all;
+pub use described::{Described, described};
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use logs::Logs;
 pub use permit::{PlanGate, planned_hosts};
 pub use pull_image::{ImageError, PullFault, Registries};
 
+pub(crate) use install_packages::{candidate as package_candidate, refresh_command};
 pub(crate) use pull_image::Wanted as WantedImage;
+
+pub(crate) use stage_model::{failed as model_failed, stage as model_stage};
 
 pub(crate) use checkout::is_full_commit;
 pub(crate) use git::{Git, Scheme, scheme_of, shown};
+#[cfg(feature = "cli")]
+pub(crate) use packages::Family;
 pub use packages::PackageError;
-pub(crate) use packages::{Family, is_at_least};
+pub(crate) use packages::is_at_least;
+
+use turn::{Turn, begin, begin_in_place, take_turn};
 
 use crate::{
-    narrate::Actor,
-    store::{Begin, FixedWork, Holder, Ingredients, Kind, Miss, Patience, Work},
+    narrate::{Actor, Work},
+    store::{self, Ingredients, Kind, Miss},
 };
 
 const ACTOR: Actor = Actor::EngineProvisioner;
-
-/// Longest wait for another thread or process that makes the same result.
-const FLIGHT_LIMIT: std::time::Duration = std::time::Duration::from_secs(6 * 60 * 60);
 
 /// Results by step.
 pub type Artifacts = BTreeMap<String, Artifact>;
@@ -163,8 +169,23 @@ pub fn expected(context: &Context, plan: &Plan) -> Result<BTreeMap<String, Expec
     Ok(all)
 }
 
-/// Does one step, given what earlier steps gave. Tells its failure.
+/// Does one step, given what earlier steps gave.
 pub async fn run(context: &Context, step: &Step, inputs: &Artifacts) -> Result<Artifact, ActError> {
+    let span = context
+        .narrator
+        .begin(Work::Step, step.act.kind(), &step.id);
+    let context = Context {
+        narrator: span.narrator().clone(),
+        ..context.clone()
+    };
+    span.end_with(carry_out(&context, step, inputs).await)
+}
+
+async fn carry_out(
+    context: &Context,
+    step: &Step,
+    inputs: &Artifacts,
+) -> Result<Artifact, ActError> {
     match &step.act {
         Act::RequireTools(act) => require_tools::run(context, step, act).await,
         Act::Checkout(act) => checkout::run(context, step, act).await,
@@ -189,64 +210,10 @@ fn why(context: &Context, kind: Kind, step: &Step, ingredients: &Ingredients) ->
     }
 }
 
-/// Gives a result or the right to make it, telling whoever has to wait.
-async fn begin(
-    context: &Context,
-    kind: Kind,
-    step: &Step,
-    ingredients: Ingredients,
-    doing: &str,
-) -> Result<Begin, ActError> {
-    let on_wait = |holder: Option<&Holder>| tell_wait(context, step, holder);
-    let name = context.name_of(step);
-    context
-        .store
-        .begin(kind, &name, ingredients, doing, patience(context, &on_wait))
-        .await
-        .map_err(|source| ActError::store(step, source))
-}
-
-/// The same for a result that is made in its final place.
-async fn begin_in_place(
-    context: &Context,
-    kind: Kind,
-    step: &Step,
-    ingredients: Ingredients,
-    doing: &str,
-) -> Result<Begin<FixedWork>, ActError> {
-    let on_wait = |holder: Option<&Holder>| tell_wait(context, step, holder);
-    let name = context.name_of(step);
-    context
-        .store
-        .begin_in_place(kind, &name, ingredients, doing, patience(context, &on_wait))
-        .await
-        .map_err(|source| ActError::store(step, source))
-}
-
-fn tell_wait(context: &Context, step: &Step, holder: Option<&Holder>) {
-    let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
-    let human = format!(
-        "{}: waiting for {who}, which makes the same result",
-        step.id
-    );
-    context.narrator.say(ACTOR, "wait", &step.id, human);
-}
-
-fn patience<'a>(
-    context: &'a Context,
-    on_wait: &'a (dyn Fn(Option<&Holder>) + Send + Sync),
-) -> Patience<'a> {
-    Patience {
-        limit: FLIGHT_LIMIT,
-        cancel: &context.cancel,
-        on_wait,
-    }
-}
-
 /// Publishes finished work, away from the tasks: it is synced to disk.
 async fn publish(
     step: &Step,
-    work: Work,
+    work: store::Work,
     result: impl serde::Serialize,
 ) -> Result<crate::store::Entry, ActError> {
     let result = serde_json::to_value(result).expect("results are plain data");

@@ -6,8 +6,9 @@ use engine_provider_api::{Act, ExtractImage, Facts, Mirror, Plan, PullImage};
 
 use super::git;
 use crate::{
+    config::environment::Environment,
     container,
-    model::Reference,
+    model::{self, Reference},
     net::{Gate, Url},
     policy::{NetworkPolicy, Policy, Refusal},
 };
@@ -16,7 +17,7 @@ use crate::{
 ///
 /// Hosts that these redirect or link to are not among them: the gate lets a named host vouch.
 #[must_use]
-pub fn planned_hosts(plan: &Plan, facts: &Facts) -> BTreeSet<String> {
+pub fn planned_hosts(plan: &Plan, facts: &Facts, environment: &Environment) -> BTreeSet<String> {
     let mut hosts = BTreeSet::new();
     for step in &plan.steps {
         match &step.act {
@@ -31,9 +32,10 @@ pub fn planned_hosts(plan: &Plan, facts: &Facts) -> BTreeSet<String> {
             }
             Act::Build(build) => hosts.extend(build.network.iter().cloned()),
             Act::StageModel(model) => {
-                if let Ok(Reference::Url(url)) = Reference::parse(&model.reference) {
-                    hosts.extend(url.host_str().map(str::to_owned));
+                if let Ok(reference) = Reference::parse(&model.reference) {
+                    hosts.extend(model::hosts(&reference, environment));
                 }
+                hosts.extend(model.mirrors.iter().filter_map(|url| host(url)));
             }
             Act::RequireTools(_) | Act::Observe(_) | Act::InstallPackages(_) => {}
             Act::PullImage(PullImage { image, .. })
@@ -123,28 +125,43 @@ mod tests {
                 {"kind": "git", "url": "/srv/x"},
                 {"kind": "index", "project": "p", "version": "1", "sha256": "", "git_directory": ".git"}]},
             {"id": "b", "kind": "download", "urls": ["https://files.test/x"], "digest": ""},
-            {"id": "c", "kind": "stage-model", "reference": "https://models.test/x.gguf"},
+            {"id": "c", "kind": "stage-model", "reference": "https://models.test/x.gguf",
+                "mirrors": ["https://mirror.test/x.gguf"]},
             {"id": "d", "kind": "stage-model", "reference": "builtin:haiku"},
             {"id": "e", "kind": "pull-image", "image": {"repository": "own.test:5000/x", "tag": "1"}},
             {"id": "f", "kind": "extract-image", "paths": ["/x"], "image": {"repository": "x"}},
             {"id": "g", "kind": "pull-image", "image": {"repository": "--no name"}},
+            {"id": "h", "kind": "stage-model", "reference": "s3://bucket/key"},
+            {"id": "i", "kind": "stage-model", "reference": "oci://oci.test:5000/model:1"},
+            {"id": "j", "kind": "stage-model", "reference": "hf:o/n"},
         ]}))
         .unwrap();
         let facts = Facts {
             package_index: Some("https://index.test/simple".to_owned()),
             ..Facts::default()
         };
-        let hosts: Vec<String> = planned_hosts(&plan, &facts).into_iter().collect();
+        let environment = Environment::from_pairs([
+            ("AWS_ENDPOINT_URL_S3", "https://s3.test"),
+            ("HF_ENDPOINT", "https://hub.test"),
+            ("AWS_EC2_METADATA_DISABLED", "true"),
+        ]);
+        let hosts: Vec<String> = planned_hosts(&plan, &facts, &environment)
+            .into_iter()
+            .collect();
         assert_eq!(
             hosts,
             [
                 "auth.docker.io",
                 "files.test",
                 "git.test",
+                "hub.test",
                 "index.test",
+                "mirror.test",
                 "models.test",
+                "oci.test",
                 "own.test",
-                "registry-1.docker.io"
+                "registry-1.docker.io",
+                "s3.test"
             ]
         );
     }

@@ -38,7 +38,7 @@ impl Host {
     /// Finds the pool, opens its provider and settles what may be done.
     pub async fn choose(&self, request: &Request) -> Result<Chosen, Failure> {
         let surroundings = Surroundings::of(&self.environment);
-        let selected = select(&request.selection, &surroundings)?;
+        let selected = select(&request.selection, &self.pool_files, &surroundings)?;
         let engine = match &selected {
             Selected::Pool(wanted) => wanted.pool.engine.clone(),
             Selected::DefaultPool { engine } => engine.clone(),
@@ -61,8 +61,11 @@ impl Host {
             context.pool_id = Some(wanted.pool.id.clone());
             context.engine = Some(wanted.pool.engine.clone());
             context.policy_label = Some(policy.label.clone());
-            context.correlation_id.clone_from(&request.correlation_id);
+            if request.correlation_id.is_some() {
+                context.correlation_id.clone_from(&request.correlation_id);
+            }
         });
+        narrator.concerns();
         // Written into the file in spite of the notice: it need not be told as well.
         for (name, value) in &wanted.pool.provisioning.env {
             if names_a_secret(name) && !value.contains("{secret.") {

@@ -15,6 +15,7 @@ use engine_provider_api::{
 
 use crate::{
     container::{self, Run, Surroundings},
+    engine::{self, EngineError},
     fault::Failure,
 };
 
@@ -104,6 +105,23 @@ pub fn contained(
         runtime: runtime.clone(),
         run,
     }))
+}
+
+/// Refuses a container that this process could not give what it needs: a cache that its user inside may
+/// write in, a model that it may read. Only for this machine, whose user and files are looked at.
+pub(super) fn refuse_without_rights(
+    engine: &PreparedEngine,
+    contained: Option<&Contained>,
+    artifacts: &BTreeMap<String, Artifact>,
+) -> Result<(), EngineError> {
+    let (Launch::Container(launch), Some(contained)) = (&engine.launch, contained) else {
+        return Ok(());
+    };
+    let artifact = artifacts.get(&launch.image);
+    let image = artifact.and_then(|artifact| artifact.image.as_ref());
+    // Before its registry was asked nothing but its tag is known.
+    let image = image.filter(|image| !image.reference.is_empty());
+    engine::refuse_without_rights(launch, &contained.runtime, image, &contained.run.mounts)
 }
 
 /// Port of this machine that is tried first.

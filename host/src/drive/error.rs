@@ -2,7 +2,7 @@
 
 use engine_provider_api::Mode;
 
-use super::vet::Overreach;
+use super::{room::NoRoom, vet::Overreach};
 use crate::{
     config::{problem::Problem, select::Wanted},
     fault::{Detail, Exit, Fault, Hint, hint},
@@ -48,6 +48,9 @@ pub enum DriveError {
         /// Why it does not get it.
         why: &'static str,
     },
+    /// The model cannot fit.
+    #[error("{0}")]
+    NoRoom(NoRoom),
     /// Facts of another machine were given to something that acts on this one.
     #[error("`--facts` is for planning: nothing can be done here for the machine it describes")]
     ForeignFacts,
@@ -84,10 +87,11 @@ impl DriveError {
     /// A provider's refusal, shown where the value stands that it names.
     pub(super) fn refused(wanted: &Wanted, fault: ProviderFault) -> Self {
         let place = match &fault {
-            ProviderFault::Refused { error, .. } => error
-                .field
-                .as_ref()
-                .and_then(|field| place(wanted, field, &format!("`{field}` stands here"))),
+            ProviderFault::Refused { error, .. } => error.field.as_ref().and_then(|field| {
+                // What was not written is shown where it would be.
+                let verb = wanted.places.exact(field).map_or("belongs", |_| "stands");
+                place(wanted, field, &format!("`{field}` {verb} here"))
+            }),
             _ => None,
         };
         Self::Refused {
@@ -109,6 +113,7 @@ impl Fault for DriveError {
             Self::Options { .. } | Self::Mode { .. } => Exit::Config,
             Self::Refused { fault, .. } => fault.exit(),
             Self::Overreach { .. } => Exit::Provider,
+            Self::NoRoom(_) => Exit::Unavailable,
             Self::ForeignFacts => Exit::Usage,
             Self::Cancelled => Exit::Interrupted,
         }
@@ -121,6 +126,7 @@ impl Fault for DriveError {
                 vec![hint(format!("it offers {}", modes.join(", ")), None)]
             }
             Self::Refused { fault, .. } => fault.hints(),
+            Self::NoRoom(no_room) => no_room.hints(),
             Self::ForeignFacts => vec![hint("use it with `plan`, or leave `--facts` out", None)],
             Self::Overreach { .. } => vec![hint(
                 "use a provider from somebody you trust, and tell its author",
@@ -141,6 +147,11 @@ impl Fault for DriveError {
                 .map(|place| Detail::new("where", place.clone()))
                 .chain(fault.details())
                 .collect(),
+            Self::NoRoom(no_room) => no_room
+                .provider_said()
+                .map(|said| Detail::new("the provider said", said))
+                .into_iter()
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -151,6 +162,7 @@ impl Fault for DriveError {
             Self::Mode { .. } => "mode-unsupported",
             Self::Refused { fault, .. } => fault.kind(),
             Self::Overreach { .. } => "provider-overreach",
+            Self::NoRoom(_) => "POOL_UNAVAILABLE",
             Self::ForeignFacts => "facts-foreign",
             Self::Cancelled => "cancelled",
         }

@@ -7,12 +7,13 @@ use engine_provider_api::{Act, Facts, Plan, PreparedEngine, Step};
 use super::{
     Chosen, DriveError, Host, Planned, Request,
     plan::{artifacts_of, prepare},
+    room,
 };
 use crate::{
     act::{self, Artifacts, Outlook},
     container::Images,
     fault::Failure,
-    narrate::Actor,
+    narrate::{Actor, Narrator, Work},
     resolve,
 };
 
@@ -29,25 +30,56 @@ pub struct Obtained {
     /// The machine as it was planned for.
     pub facts: Facts,
     /// The plan that was carried out.
-    plan: Plan,
+    pub(super) plan: Plan,
     /// What its steps were given.
-    context: act::Context,
+    pub(super) context: act::Context,
 }
 
 impl Host {
     /// Carries out a plan: everything is obtained, verified and cached, nothing is started.
-    pub async fn obtain(&self, planned: Planned, request: &Request) -> Result<Obtained, Failure> {
+    pub async fn obtain(
+        &self,
+        mut planned: Planned,
+        request: &Request,
+    ) -> Result<Obtained, Failure> {
         if planned.foreign {
             return Err(DriveError::ForeignFacts.into());
         }
+        let narrator = planned.chosen.narrator.clone();
+        let span = narrator.begin(Work::Prepare, "", &planned.chosen.wanted.pool.id);
+        planned.tell_as(span.narrator());
+        let mut obtained = Box::pin(self.obtain_within(planned, request)).await;
+        if let Ok(obtained) = &mut obtained {
+            let version = obtained.engine.engine_version.clone();
+            let known = |narrator: &Narrator| {
+                let narrator = narrator.with(|it| it.engine_version = Some(version.clone()));
+                narrator.concerns();
+                narrator
+            };
+            known(span.narrator());
+            obtained.chosen.narrator = known(&narrator);
+            obtained.context.narrator = obtained.chosen.narrator.clone();
+        }
+        span.end(obtained.as_ref().err().map(|failure| &**failure));
+        obtained
+    }
+
+    async fn obtain_within(
+        &self,
+        planned: Planned,
+        request: &Request,
+    ) -> Result<Obtained, Failure> {
         let start = Instant::now();
         let narrator = planned.chosen.narrator.clone();
         let pool = planned.chosen.wanted.pool.id.clone();
         tell(&planned);
         let told = planned.warnings();
+        let Planned { pins, context, .. } = &planned;
+        pins.need_no_network(context, &planned.plan, &planned.expected)?;
         refuse_hopeless(&planned).await?;
         let planned = self.with_tools(planned, request).await?;
         let (plan, _) = resolve::plan(&planned.context, &planned.plan).await?;
+        refuse_what_cannot_fit(&planned, &plan).await?;
         let artifacts = act::run_all(&planned.context, &plan).await?;
         let engine = prepare(&planned.chosen, &planned.facts, &plan, artifacts.clone()).await?;
         for warning in engine
@@ -109,6 +141,26 @@ impl Host {
             Ok(planned)
         }
     }
+}
+
+/// Refuses a model that the GPUs have no room for, where its source has only now said what it is: the plan
+/// did not ask, or not wait.
+async fn refuse_what_cannot_fit(planned: &Planned, plan: &Plan) -> Result<(), Failure> {
+    let is_news = |step: &Step| {
+        let expected = &planned.expected[&step.id];
+        matches!(step.act, Act::StageModel(_))
+            && expected.artifact.model.is_none()
+            && matches!(expected.outlook, Outlook::Fetch { .. })
+    };
+    if !plan.steps.iter().any(is_news) {
+        return Ok(());
+    }
+    let Planned { chosen, facts, .. } = planned;
+    let artifacts = artifacts_of(&act::expected(&planned.context, plan)?);
+    let engine = prepare(chosen, facts, plan, artifacts.clone()).await?;
+    let crowded = room::check(&engine, plan, &chosen.wanted.pool, facts, &artifacts);
+    crowded.map_err(DriveError::NoRoom)?;
+    Ok(())
 }
 
 /// Lets a step that cannot succeed fail before anything else is done.

@@ -1,26 +1,40 @@
 //! From a chosen pool to a plan, what it would cost, and the command that would run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use engine_provider_api::{
-    Artifact, Facts, Mode, Plan, PlanRequest, PrepareRequest, PreparedEngine,
+    Artifact, Facts, Launch, Mode, Plan, PlanRequest, PrepareRequest, PreparedEngine,
 };
 
 use super::{
     Chosen, Contained, DriveError, Host, Request,
-    contained::{contained, settle_runtime},
-    vet,
+    contained::{contained, refuse_without_rights, settle_runtime},
+    pinned::{Pinned, Pins},
+    recorded::{Offers, State},
+    request::LockUse,
+    room, vet,
 };
 use crate::{
     act::{self, Artifacts, Expected, FindTool, Toolbox},
+    engine,
     facts::{self, Collected, Collector, PackageIndex},
     fault::Failure,
-    narrate::chain,
-    net::Net,
+    lock::Part,
+    model::{Models, Verify},
+    narrate::{Narrator, Work, chain},
+    net::{Net, Url, is_loopback},
+    policy::{self, Policy},
     process::Identity,
     resolve,
     store::Store,
 };
+
+/// Longest time that a plan waits for what branches, tags and models are now. What is then obtained asks
+/// again and waits as long as it takes.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
+/// Longest time that a source is waited for when what it says is written down.
+const LOCK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A pool with its plan, nothing of it done yet.
 pub struct Planned {
@@ -30,6 +44,10 @@ pub struct Planned {
     pub facts: Facts,
     /// The plan, mutable references resolved where that needs no network.
     pub plan: Plan,
+    /// The plan as its provider wrote it.
+    pub(super) written: Plan,
+    /// What the lock file beside the pool file pins.
+    pub(super) pins: Pins,
     /// What every step would give and cost.
     pub expected: BTreeMap<String, Expected>,
     /// The engine as it would be started.
@@ -42,8 +60,16 @@ pub struct Planned {
     pub(super) context: act::Context,
     /// Whether the facts describe another machine.
     pub(super) foreign: bool,
-    /// Why a branch or tag is not a commit yet, where that is so.
-    pub(super) unresolved: Option<String>,
+    /// Why a branch, tag or model is not known yet, for each of which that is so.
+    pub(super) unresolved: Vec<String>,
+}
+
+impl Planned {
+    /// What is done from now on is told by this narrator.
+    pub(super) fn tell_as(&mut self, narrator: &Narrator) {
+        self.chosen.narrator = narrator.clone();
+        self.context.narrator = narrator.clone();
+    }
 }
 
 impl Host {
@@ -52,6 +78,18 @@ impl Host {
     /// The provider prepares the expected results here already, so that wrong flags are refused
     /// before an hour of building.
     pub async fn plan(&self, mut chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
+        let narrator = chosen.narrator.clone();
+        let span = narrator.begin(Work::Plan, "", &chosen.wanted.pool.id);
+        chosen.narrator = span.narrator().clone();
+        let mut planned = Box::pin(self.plan_within(chosen, request)).await;
+        span.end(planned.as_ref().err().map(|failure| &**failure));
+        if let Ok(planned) = &mut planned {
+            planned.tell_as(&narrator);
+        }
+        planned
+    }
+
+    async fn plan_within(&self, mut chosen: Chosen, request: &Request) -> Result<Planned, Failure> {
         let (
             Collected {
                 facts,
@@ -77,17 +115,44 @@ impl Host {
             .map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
         vet::plan(&plan, &chosen.wanted.pool)
             .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
-        let context = self.act_context(&chosen, &facts, package_index, &plan);
-        let (plan, unresolved) = resolve_if_possible(&context, plan, foreign).await;
+        let mut context = self.act_context(&chosen, &facts, package_index, &plan, request.verify);
+        let pins = Pins::of(&chosen, request)?;
+        context.refresh_models = request.lock.renews(Part::Model);
+        context.refresh_images = request.lock.renews(Part::Engine);
+        let written = plan;
+        let plan = pin(&chosen, &mut context, &pins, &written, request).await?;
+        let (plan, unresolved) = match request.lock {
+            LockUse::Pins => resolve_if_possible(&context, plan, foreign).await,
+            _ if foreign => return Err(DriveError::ForeignFacts.into()),
+            // What is to be exact, or is written down, is known.
+            LockUse::Exact => {
+                resolve::look_here(&context, &plan).await?;
+                (plan, Vec::new())
+            }
+            LockUse::Renew(_) => {
+                let resolved = resolve::plan_in_time(&context, &plan, LOCK_LIMIT).await?;
+                (resolved.0, Vec::new())
+            }
+        };
         let expected = act::expected(&context, &plan)?;
         let artifacts = artifacts_of(&expected);
-        let engine = prepare(&chosen, &facts, &plan, artifacts.clone()).await?;
+        let mut engine = prepare(&chosen, &facts, &plan, artifacts.clone()).await?;
         let pool = &chosen.wanted.pool;
+        let crowded = room::check(&engine, &plan, pool, &facts, &artifacts);
+        engine.warnings.extend(crowded.map_err(DriveError::NoRoom)?);
+        // Before anything is fetched: once it runs it would be refused all the same.
+        engine::refuse_without_evidence(&engine, pool)?;
+        reachable(&engine, &chosen.policy)?;
         let contained = contained(&engine, Some(&plan), pool, &facts, &artifacts)?;
+        if !foreign {
+            refuse_without_rights(&engine, contained.as_ref(), &artifacts)?;
+        }
         Ok(Planned {
             chosen,
             facts,
             plan,
+            written,
+            pins,
             expected,
             engine,
             contained,
@@ -142,13 +207,15 @@ impl Host {
         facts: &Facts,
         package_index: Option<PackageIndex>,
         plan: &Plan,
+        verify: Verify,
     ) -> act::Context {
         let policy = Arc::new(chosen.policy.clone());
-        let gate = act::PlanGate::new(Arc::clone(&policy), act::planned_hosts(plan, facts));
+        let hosts = act::planned_hosts(plan, facts, &self.environment);
+        let gate = act::PlanGate::new(Arc::clone(&policy), hosts);
         let job = chosen.narrator.context().job_id.as_deref();
         act::Context {
             home: self.home.clone(),
-            store: Store::open(&self.home),
+            store: Store::open(&self.home).used_by(&chosen.wanted.pool.id),
             keeper: self.keeper.clone(),
             policy,
             package_index: package_index.map(|index| index.url().clone()),
@@ -160,7 +227,13 @@ impl Host {
             environment: Arc::new(self.environment.clone()),
             logs: act::Logs::new(&self.home, &chosen.wanted.pool.id, job),
             registries: act::Registries::default(),
+            models: Models::default(),
+            verify,
             pool: Arc::new(chosen.wanted.pool.clone()),
+            refresh_models: false,
+            refresh_images: false,
+            trees: Arc::default(),
+            model_versions: Arc::default(),
             pool_id: chosen.wanted.pool.id.clone(),
             engine: chosen.wanted.pool.engine.clone(),
             base: std::env::current_dir().unwrap_or_default(),
@@ -184,6 +257,42 @@ impl Host {
     }
 }
 
+/// Puts what is locked into a plan. Where it has to be exact, everything is compared first.
+async fn pin(
+    chosen: &Chosen,
+    context: &mut act::Context,
+    pins: &Pins,
+    written: &Plan,
+    request: &Request,
+) -> Result<Plan, Failure> {
+    let Pinned {
+        mut plan,
+        notes,
+        warnings,
+    } = pins.apply(chosen, context, written)?;
+    for note in notes {
+        let path = pins.path().to_string_lossy();
+        let narrator = &chosen.narrator;
+        narrator.say(super::ACTOR, "lock", path, &note);
+        plan.notes.push(note);
+    }
+    plan.warnings.extend(warnings);
+    if request.lock == LockUse::Exact {
+        let state = State {
+            chosen,
+            context,
+            written,
+            plan: &plan,
+            expected: &act::expected(context, &plan)?,
+            path: pins.path(),
+            offers: Offers::No,
+        };
+        let now = state.record().await?;
+        pins.hold(&chosen.wanted.pool.id, &plan, &now)?;
+    }
+    Ok(plan)
+}
+
 /// Whether the way to the engine leads through an image.
 fn wants_containers(chosen: &Chosen) -> bool {
     let binary = chosen.wanted.pool.provisioning.binary.as_ref();
@@ -191,6 +300,20 @@ fn wants_containers(chosen: &Chosen) -> bool {
         Mode::Container => true,
         Mode::Binary => binary.is_some_and(|binary| binary.image.is_some()),
         _ => false,
+    }
+}
+
+/// Whether policy lets the host ask an engine of somebody else. On this machine it always may.
+fn reachable(engine: &PreparedEngine, policy: &Policy) -> Result<(), policy::Refusal> {
+    let Launch::External(launch) = &engine.launch else {
+        return Ok(());
+    };
+    match Url::parse(&launch.url) {
+        Ok(url) if !is_loopback(&url) => {
+            let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+            policy.allow_host(host, &[host.to_lowercase()])
+        }
+        _ => Ok(()),
     }
 }
 
@@ -210,7 +333,7 @@ pub(super) async fn prepare(
     };
     let prepared = chosen.session.prepare(&asked).await;
     let engine = prepared.map_err(|fault| DriveError::refused(&chosen.wanted, fault))?;
-    vet::prepared(&engine, plan, &chosen.wanted.pool)
+    vet::prepared(&engine, plan, &chosen.wanted.pool, chosen.mode)
         .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
     Ok(engine)
 }
@@ -221,14 +344,15 @@ async fn resolve_if_possible(
     context: &act::Context,
     plan: Plan,
     foreign: bool,
-) -> (Plan, Option<String>) {
-    if foreign {
-        return (plan, None);
-    }
-    match resolve::plan(context, &plan).await {
-        Ok((plan, _)) => (plan, None),
-        Err(error) => (plan, Some(chain(&error))),
-    }
+) -> (Plan, Vec<String>) {
+    let (plan, open) = match foreign {
+        true => {
+            let open = resolve::models_within(context, &plan, ANSWER_LIMIT).await;
+            (plan, open)
+        }
+        false => resolve::plan_within(context, &plan, ANSWER_LIMIT).await,
+    };
+    (plan, open.iter().map(|open| chain(open)).collect())
 }
 
 pub(super) fn artifacts_of(expected: &BTreeMap<String, Expected>) -> BTreeMap<String, Artifact> {

@@ -1,6 +1,6 @@
 //! What a build is made of; the table is in the module above.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine_provider_api::BuildStep;
 use sha2::{Digest as _, Sha256};
@@ -65,6 +65,13 @@ pub(super) fn ingredients(
         all.add("place", context.store.root());
     }
     Some(all)
+}
+
+/// Commits of the sources that the commands refer to, by step.
+pub(super) fn commits(act: &BuildStep, inputs: &Artifacts) -> BTreeMap<String, String> {
+    let names = input_names(act).into_iter();
+    let commit = |name: &str| Some((name.to_owned(), inputs.get(name)?.commit.clone()?));
+    names.filter_map(commit).collect()
 }
 
 /// Steps whose results the commands refer to.

@@ -50,6 +50,12 @@ struct Built {
     /// Number of the attempt that succeeded, from 0.
     attempt: u32,
     labels: BTreeMap<String, String>,
+    /// Names of the variables that were passed through from the host's environment: in no key.
+    #[serde(default)]
+    passed_environment: Vec<String>,
+    /// Commits of the sources that it was made of, by step. Absent in results of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    commits: BTreeMap<String, String>,
     /// SHA-256 over names, modes and contents.
     digest: String,
     size_bytes: u64,
@@ -68,7 +74,7 @@ pub(super) fn expected(
     let Some(ingredients) = ingredients(context, act, inputs) else {
         return Ok(Expected {
             artifact: unknown,
-            outlook: Outlook::Build { because: None },
+            outlook: outlook(context, step, act, None),
         });
     };
     let key = ingredients.key(Kind::Build);
@@ -86,14 +92,20 @@ pub(super) fn expected(
                 path: Some(context.store.path_of(&key).to_string_lossy().into_owned()),
                 ..unknown
             },
-            outlook: match permit_network(context, step, act) {
-                Err(error) => Outlook::Refused { why: error.brief() },
-                Ok(()) => Outlook::Build {
-                    because: why(context, Kind::Build, step, &ingredients),
-                },
+            outlook: {
+                let because = why(context, Kind::Build, step, &ingredients);
+                outlook(context, step, act, because)
             },
         },
     })
+}
+
+/// What has to be done for a result that is not there.
+fn outlook(context: &Context, step: &Step, act: &BuildStep, because: Option<String>) -> Outlook {
+    match permit_network(context, step, act) {
+        Err(error) => Outlook::Refused { why: error.brief() },
+        Ok(()) => Outlook::Build { because },
+    }
 }
 
 fn artifact(entry: &Entry) -> Artifact {
@@ -121,9 +133,13 @@ pub(super) async fn run(
     act: &BuildStep,
     inputs: &Artifacts,
 ) -> Result<Artifact, ActError> {
-    let ingredients = ingredients(context, act, inputs).ok_or_else(|| ActError::Plan {
-        reason: format!("`{}` uses a tool or result that is not there", step.id),
-    })?;
+    let Some(ingredients) = ingredients(context, act, inputs) else {
+        // It may be asked for before its inputs are there, to be refused early.
+        permit_network(context, step, act)?;
+        return Err(ActError::Plan {
+            reason: format!("`{}` uses a tool or result that is not there", step.id),
+        });
+    };
     let because = why(context, Kind::Build, step, &ingredients);
     let begun = match act.fixed_path {
         false => begin(context, Kind::Build, step, ingredients, &step.id)
@@ -149,7 +165,8 @@ pub(super) async fn run(
     make_caches(context, step, act)?;
     let start = Instant::now();
     let attempt = attempt::all(context, step, act, inputs, &site).await?;
-    let entry = site.keep(context, step, act, attempt).await?;
+    let commits = key::commits(act, inputs);
+    let entry = site.keep(context, step, act, attempt, commits).await?;
     let human = format!("{} is built", step.id);
     context
         .narrator

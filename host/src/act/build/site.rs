@@ -1,6 +1,9 @@
 //! Where a build works, and how what it leaves becomes the result.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use engine_provider_api::{BuildStep, Step};
 
@@ -72,11 +75,13 @@ impl Site {
         step: &Step,
         act: &BuildStep,
         attempt: u32,
+        commits: BTreeMap<String, String>,
     ) -> Result<Entry, ActError> {
         let owner = context.run_as();
         let outputs: Vec<PathBuf> = act.outputs.iter().map(PathBuf::from).collect();
         let tools = tools(context, act);
         let labels = act.labels.clone();
+        let passed_environment = context.passed_environment().into_keys().collect();
         let kept = blocking(move || -> Result<_, StoreError> {
             let tree = match &self {
                 Self::Elsewhere(work) => {
@@ -93,6 +98,8 @@ impl Site {
             let built = Built {
                 attempt,
                 labels,
+                passed_environment,
+                commits,
                 digest: store::digest_tree(&tree)?,
                 size_bytes: store::size_of_tree(&tree)?,
             };

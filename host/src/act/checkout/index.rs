@@ -8,10 +8,9 @@ use crate::{
     act::{
         ACTOR, ActError, Context, blocking,
         download::{lock_blob, partial_name, refused},
-        unpack,
     },
-    net::{self, Digest, NetError, Transfer},
-    store,
+    net::{self, Digest, NetError, Source, Transfer},
+    store, unpack,
 };
 
 /// Bytes that a source distribution may have.
@@ -60,8 +59,12 @@ pub(super) async fn fetch(
         }));
     }
     let transfer = Transfer {
-        url: file.url,
-        named_by: index.host_str().map(str::to_owned),
+        actor: ACTOR,
+        kind: "index",
+        sources: vec![Source {
+            named_by: index.host_str().map(str::to_owned),
+            ..file.url.clone().into()
+        }],
         digest: Some(digest.clone()),
         size_bytes: None,
         limit_bytes: Some(ARCHIVE_LIMIT_BYTES),
@@ -71,7 +74,7 @@ pub(super) async fn fetch(
             .map_err(|source| ActError::store(step, source))?,
         task: "download".to_owned(),
     };
-    let shown = net::shown(&transfer.url);
+    let shown = net::shown(&file.url);
     context
         .narrator
         .say(ACTOR, "download", &shown, format!("downloading {shown}"));

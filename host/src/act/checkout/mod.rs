@@ -152,7 +152,11 @@ fn artifact(entry: &Entry) -> Artifact {
     Artifact {
         state: ArtifactState::Obtained,
         path: Some(entry.path.to_string_lossy().into_owned()),
-        commit: result.map(|result| result.commit),
+        commit: result.as_ref().map(|result| result.commit.clone()),
+        labels: result
+            .into_iter()
+            .map(|result| ("tree".to_owned(), result.tree))
+            .collect(),
         ..Artifact::default()
     }
 }
@@ -215,6 +219,15 @@ async fn obtain(
     let human = format!("checking out {}", short(&act.commit));
     context.narrator.say(ACTOR, "git-checkout", &from, human);
     let tree = repository.check_out(&from).await?;
+    if let Some(expected) = context.trees.get(&repository.commit)
+        && *expected != tree
+    {
+        return Err(ActError::WrongTree {
+            commit: repository.commit,
+            expected: expected.clone(),
+            actual: tree,
+        });
+    }
     if act.submodules {
         repository.submodules().await?;
     }

@@ -3,7 +3,8 @@
 //! The image is pulled as every other is, by digest and verified. Then a container is created of it,
 //! never started, and files are copied out of that as a tar stream, which goes through the same hard
 //! unpacker as every archive. The container is removed whatever happens; one that a killed run left is
-//! removed by the next run. So is the image, where it was pulled for this alone.
+//! removed by the next run. So is the image, where it was pulled for this alone: one that the runtime had
+//! before, whoever brought it, stays.
 //!
 //! | ingredient of the key | why |
 //! |---|---|
@@ -14,7 +15,7 @@
 //! | file | job |
 //! |---|---|
 //! | `container` | the container that files are copied out of |
-//! | `library` | whether this machine's C library is new enough for a program |
+//! | `library` | whether this machine's C library is new enough for a program and the libraries taken with it |
 
 mod container;
 mod library;
@@ -27,11 +28,12 @@ use serde::{Deserialize, Serialize};
 use self::container::Created;
 use super::{
     ACTOR, ActError, Context, Expected, ImageError, Outlook, WantedImage, begin, blocking, publish,
-    pull_image, unpack,
+    pull_image,
 };
 use crate::{
     container::Images,
     store::{self, Begin, Entry, Ingredients, Kind, StoreError, Work},
+    unpack,
 };
 
 /// With less space than this a disk counts as full.
@@ -108,7 +110,7 @@ pub(super) fn expected(
     act: &ExtractImage,
 ) -> Result<Expected, ActError> {
     let request = match Request::new(context, step, act) {
-        Err(ActError::Image { source, .. }) if !matches!(*source, ImageError::Reference(_)) => {
+        Err(ActError::Image { source, .. }) if matches!(*source, ImageError::Unpinned { .. }) => {
             return Ok(Expected {
                 artifact: Artifact::default(),
                 outlook: Outlook::Unsupported {
@@ -184,9 +186,8 @@ pub(super) async fn run(
         .policy
         .allow_binary_download(&request.wanted.reference.to_string())
         .map_err(|refusal| ActError::refused(step, refusal))?;
-    let was_here = request.wanted.record(context, step)?.is_some();
     let purpose = pull_image::Purpose::Extract;
-    let record = pull_image::obtain(
+    let pull_image::Obtained { record, pulled } = pull_image::obtain(
         context,
         step,
         &request.wanted,
@@ -202,7 +203,7 @@ pub(super) async fn run(
     context.narrator.say(ACTOR, "extract", &step.id, human);
     let image = record.image.reference.as_str();
     let copied = copy_out(context, step, &request, image, &work).await;
-    if !was_here {
+    if pulled {
         // Before it is removed: nobody shall rely on it any more.
         Images::of(&context.store)
             .forget(image)
@@ -309,9 +310,9 @@ async fn check_program(
         return Ok(());
     };
     let below = inside(program).expect("it was checked when the step was read");
-    let path = tree.join(&below);
+    let (tree, path) = (tree.to_owned(), below.clone());
     let has = context.facts.os.glibc.clone();
-    let checked = blocking(move || library::check(&path, &has)).await;
+    let checked = blocking(move || library::check(&tree, &path, &has)).await;
     checked.map_err(|problem| match problem {
         library::Problem::Missing => ActError::Output {
             step: step.id.clone(),

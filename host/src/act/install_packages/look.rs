@@ -78,6 +78,26 @@ pub(super) async fn look(context: &Context, act: &InstallPackages) -> Result<Sta
     program(act, first, version, &programs)
 }
 
+/// Name and version of the package that would be installed, where its lists are here and tell.
+pub(super) async fn candidate(
+    context: &Context,
+    act: &InstallPackages,
+) -> Result<Option<(String, String)>, PackageError> {
+    let Some(database) = Database::of(context) else {
+        return Ok(None);
+    };
+    let source = choose(&database, act).await?;
+    if source.aur {
+        return Ok(None);
+    }
+    let target = Target {
+        repository: act.repository.clone(),
+        ..Target::any(&source.names[0])
+    };
+    let version = database.candidate(&target).await?;
+    Ok(version.map(|version| (target.name, version)))
+}
+
 /// The program among those of its package.
 fn program(
     act: &InstallPackages,

@@ -78,6 +78,23 @@ pub(super) async fn run(
     }
 }
 
+/// Name and version of the package that an installation would bring now, as far as the lists of packages
+/// on this machine tell: no server is asked.
+pub(crate) async fn candidate(
+    context: &Context,
+    step: &Step,
+    act: &InstallPackages,
+) -> Result<Option<(String, String)>, ActError> {
+    check_names(act)?;
+    let found = look::candidate(context, act).await;
+    found.map_err(|source| package(step, source))
+}
+
+/// What a person would type so that the lists of packages tell.
+pub(crate) fn refresh_command(context: &Context) -> String {
+    packages::paste_refresh(context)
+}
+
 fn package(step: &Step, source: PackageError) -> ActError {
     ActError::Package {
         step: step.id.clone(),

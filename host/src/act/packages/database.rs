@@ -106,6 +106,31 @@ impl<'a> Database<'a> {
         })
     }
 
+    /// The version that would be installed now, of those lists of packages that are here; `None` where
+    /// they do not tell. Asks no server.
+    pub(in crate::act) async fn candidate(
+        &self,
+        target: &Target,
+    ) -> Result<Option<String>, ProcessError> {
+        let words = candidate_words(self.family, target);
+        let program = match self.family {
+            Family::Apt => self.manager.with_file_name("apt-cache"),
+            Family::Dnf => self.manager.to_owned(),
+            Family::Pacman => {
+                return Ok(match self.offered(target).await? {
+                    Offered::Version { version, .. } => Some(version),
+                    Offered::Nothing | Offered::Unknown => None,
+                });
+            }
+        };
+        // Facts may describe another machine.
+        if !program.is_file() {
+            return Ok(None);
+        }
+        let answer = process::ask(&self.question(program, words)).await?;
+        Ok(parse_candidate(self.family, &answer.stdout))
+    }
+
     /// How one version compares with another; `None` where nothing here can tell.
     pub(in crate::act) async fn compare(&self, one: &str, other: &str) -> Option<Ordering> {
         if ![one, other].into_iter().all(is_version) {
@@ -176,6 +201,44 @@ impl<'a> Database<'a> {
             limit: ASK_LIMIT,
         }
     }
+}
+
+/// The question for the version that would be installed. Names were checked: none is an option.
+fn candidate_words(family: Family, target: &Target) -> Vec<String> {
+    let fixed: &[&str] = match family {
+        Family::Apt => &["policy"],
+        Family::Dnf => &[
+            "-q",
+            "--cacheonly",
+            "repoquery",
+            "--latest-limit=1",
+            "--qf",
+            "%{epoch}:%{version}-%{release}\n",
+        ],
+        Family::Pacman => &[],
+    };
+    let mut words: Vec<String> = fixed.iter().map(|&word| word.to_owned()).collect();
+    if let (Family::Apt, Some(suite)) = (family, &target.repository) {
+        words.extend(["-t".to_owned(), suite.clone()]);
+    }
+    words.push(target.name.clone());
+    words
+}
+
+/// What `apt-cache policy` (in the C locale) or `dnf repoquery` say would be installed.
+fn parse_candidate(family: Family, text: &str) -> Option<String> {
+    let version = match family {
+        Family::Apt => text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Candidate: "))?,
+        Family::Dnf => {
+            let line = text.lines().find(|line| !line.trim().is_empty())?.trim();
+            // No epoch and epoch 0 are the same.
+            line.strip_prefix("0:").unwrap_or(line)
+        }
+        Family::Pacman => return None,
+    };
+    is_version(version).then(|| version.to_owned())
 }
 
 /// Name and version in a line about an installed package.
@@ -265,6 +328,28 @@ mod tests {
         assert_eq!(file(Family::Dnf, "(contains no files)"), None);
         assert_eq!(file(Family::Pacman, "toy /usr/bin/toy"), path);
         assert_eq!(file(Family::Pacman, "toy-more /usr/bin/toy"), None);
+    }
+
+    #[test]
+    fn the_version_that_would_be_installed_is_read() {
+        let apt =
+            "toy:\n  Installed: 1:2-2\n  Candidate: 1:2-3\n  Version table:\n     1:2-3 500\n";
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(parse_candidate(Family::Apt, apt), some("1:2-3"));
+        let none = "toy:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n";
+        assert_eq!(parse_candidate(Family::Apt, none), None);
+        assert_eq!(parse_candidate(Family::Apt, ""), None);
+        let dnf = |text| parse_candidate(Family::Dnf, text);
+        assert_eq!(dnf("0:2-3.fc42\n"), some("2-3.fc42"));
+        assert_eq!(dnf("1:2-3.fc42\n1:2-3.fc42\n"), some("1:2-3.fc42"));
+        assert_eq!(dnf("\n"), None);
+        assert_eq!(dnf("Error: no metadata"), None);
+        let target = Target {
+            repository: some("bookworm-backports"),
+            ..Target::any("toy")
+        };
+        let words = candidate_words(Family::Apt, &target);
+        assert_eq!(words, ["policy", "-t", "bookworm-backports", "toy"]);
     }
 
     #[test]

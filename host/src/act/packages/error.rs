@@ -165,12 +165,10 @@ impl Fault for PackageError {
                 "leave `package.version` out, or build that version yourself",
                 Some(&format!("paru -S --needed {package}")),
             )],
-            Self::Unknown { refresh, .. } => {
-                vec![hint(
-                    "let this system look for newer packages",
-                    Some(refresh),
-                )]
-            }
+            Self::Unknown { refresh, .. } => vec![
+                hint("let this system look for newer packages", Some(refresh)),
+                hint("or see which other ways there are", Some("{host} doctor")),
+            ],
             Self::NoProgram { .. } => vec![hint(
                 "name the package that carries it in `package.name`",
                 None,

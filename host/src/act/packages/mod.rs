@@ -24,11 +24,11 @@ pub(crate) use family::{Family, is_at_least};
 use family::{is_package_name, is_version};
 use install::Rights;
 
-use super::{ACTOR, ActError, Context};
+use super::{ACTOR, ActError, Context, Turn, take_turn};
 use crate::{
     fault::hint,
     policy::{self, NetworkPolicy},
-    store::{self, Lock, Patience},
+    store::Lock,
 };
 
 /// Longest time that an installation may take, download included.
@@ -155,20 +155,14 @@ pub(super) fn permit(context: &Context, step: &Step, packages: &Packages) -> Res
 /// Waits until nobody else installs packages for this installation of the host: package managers
 /// lock each other out.
 pub(super) async fn lock(context: &Context, step: &Step) -> Result<Lock, ActError> {
-    let lock_path = context.store.lock_path("packages");
-    let on_wait = |holder: Option<&store::Holder>| {
-        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
-        let human = format!("waiting for {who}, which installs packages");
-        context.narrator.say(ACTOR, "wait", &step.id, human);
-    };
-    let patience = Patience {
+    let turn = Turn {
+        of: "packages",
+        lock: "packages",
+        doing: "installing packages",
         limit: INSTALL_LIMIT,
-        cancel: &context.cancel,
-        on_wait: &on_wait,
+        waiting: &|who| format!("waiting for {who}, which installs packages"),
     };
-    store::lock(&lock_path, "installing packages", patience)
-        .await
-        .map_err(|source| ActError::store(step, source))
+    take_turn(context, step, turn).await
 }
 
 /// Installs packages, telling so; `purpose` is why.
@@ -181,6 +175,7 @@ pub(super) async fn install(
     let names = packages.names().join(" ");
     let human = format!("installing {names}, {purpose}");
     context.narrator.say(ACTOR, "install", &names, human);
+    context.narrator.makes();
     let start = Instant::now();
     install::run(context, step, packages, rights()).await?;
     let human = format!("installed {names}");

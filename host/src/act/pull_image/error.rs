@@ -21,7 +21,7 @@ pub enum ImageError {
     #[error(transparent)]
     Runtime(ContainerError),
     /// It is not here, and its registry does not say what it is.
-    #[error("image {image} is not here yet, and its registry could not be asked for it")]
+    #[error("image {image} is not here yet and cannot be pulled")]
     Absent {
         /// The image.
         image: String,
@@ -76,7 +76,7 @@ pub enum ImageError {
     Library {
         /// The image's repository.
         image: String,
-        /// The program, or a library beside it.
+        /// The program, or a library that was taken out with it: its path in the image.
         file: String,
         /// Version it needs.
         needs: String,

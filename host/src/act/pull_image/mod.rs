@@ -3,12 +3,14 @@
 //! The registry is asked first: digest, sizes and configuration are known, compared and checked
 //! against this machine before a layer is fetched. The layers are the runtime's to pull, by the
 //! digest of this platform's manifest; afterwards the runtime must show exactly that image. Then it
-//! is recorded ([`Images`]), and no later run asks anybody.
+//! is recorded ([`ImageRecord`]), and no later run asks anybody. An image that the runtime has already,
+//! whoever brought it, is recorded likewise, and no registry is asked.
 //!
 //! | file | job |
 //! |---|---|
 //! | `wanted` | what a step wants, on this machine |
 //! | `fits` | whether the image can work here: driver, disk |
+//! | `present` | what the runtime has already |
 //! | `pull` | the runtime's command |
 //! | `fault` | what its failure means |
 //! | `lend` | credentials for a runtime that does not find them itself |
@@ -19,23 +21,23 @@ mod error;
 mod fault;
 mod fits;
 mod lend;
+mod present;
 mod pull;
 mod require_cuda;
 mod verify;
 mod wanted;
 
 use engine_provider_api::{Artifact, ArtifactState, Image, PullImage, Step};
-use jiff::Timestamp;
 
 pub use error::ImageError;
 pub use fault::PullFault;
 pub use wanted::Registries;
 pub(crate) use wanted::Wanted;
 
-use super::{ACTOR, ActError, Context, Expected, FLIGHT_LIMIT, Outlook};
+use super::{ACTOR, ActError, Context, Expected, Outlook, Turn, take_turn, turn::FLIGHT_LIMIT};
 use crate::{
-    container::{ImageRecord, Images, RemoteImage},
-    store::{self, Holder, Lock, Patience, human_bytes},
+    container::{ImageRecord, Images, Reference, RemoteImage},
+    store::{Lock, human_bytes},
 };
 
 /// What an image is obtained for.
@@ -117,8 +119,16 @@ pub(super) async fn run(
     act: &PullImage,
 ) -> Result<Artifact, ActError> {
     let wanted = Wanted::new(context, &act.image).map_err(|error| ActError::image(step, error))?;
-    let record = obtain(context, step, &wanted, Purpose::Run, &act.narration.start).await?;
-    Ok(artifact(&wanted, &record))
+    let obtained = obtain(context, step, &wanted, Purpose::Run, &act.narration.start).await?;
+    Ok(artifact(&wanted, &obtained.record))
+}
+
+/// An image that the runtime has.
+pub(super) struct Obtained {
+    /// What is known of it.
+    pub(super) record: ImageRecord,
+    /// Whether this very call pulled it. Else it may be somebody else's.
+    pub(super) pulled: bool,
 }
 
 /// Sees that the runtime has the image, and gives what is known of it. `word`: the plan's own for the
@@ -129,49 +139,90 @@ pub(super) async fn obtain(
     wanted: &Wanted<'_>,
     purpose: Purpose,
     word: &str,
-) -> Result<ImageRecord, ActError> {
-    if let Some(record) = wanted.record(context, step)? {
+) -> Result<Obtained, ActError> {
+    let here = |record: ImageRecord| {
         say_present(context, &record);
-        return Ok(record);
+        Ok(Obtained {
+            record,
+            pulled: false,
+        })
+    };
+    if let Some(record) = wanted.record(context, step)? {
+        return here(record);
     }
     let _flight = flight(context, step, wanted).await?;
-    if let Some(record) = wanted.record(context, step)? {
-        say_present(context, &record);
-        return Ok(record);
+    if let Some(record) = wanted.here(context, step).await? {
+        return here(record);
     }
     let failed = |error| ActError::image(step, error);
     let remote = wanted.describe(context).await.map_err(failed)?;
     fits::check(context, step, wanted, purpose, &remote)?;
-    let local = wanted.local(&remote);
     let word = if word.is_empty() { "pull" } else { word };
-    let human = format!(
-        "pulling {local} with {}: {}",
-        wanted.runtime.name,
-        human_bytes(remote.size_bytes()),
-    );
-    context.narrator.say(ACTOR, word, local.to_string(), human);
-    pull::pull(context, step, wanted, &remote, &local).await?;
+    let (remote, local) = pull_from_any(context, step, wanted, remote, word).await?;
     verify::verify(context, wanted, &remote, &local)
         .await
         .map_err(failed)?;
-    let record = ImageRecord {
-        asked: wanted.reference.to_string(),
-        platform: wanted.platform.to_string(),
-        storage: wanted.storage.clone(),
-        index: remote.index.as_ref().map(ToString::to_string),
-        configuration_digest: remote.configuration_digest.to_string(),
-        size_bytes: remote.size_bytes(),
-        image: wanted.image(&remote),
-        pulled: Timestamp::now(),
-    };
-    Images::of(&context.store)
-        .keep(&record, &wanted.names(&remote))
-        .map_err(|source| ActError::store(step, source))?;
+    let names = wanted.names(&remote);
+    let record = wanted.write_down(context, step, &remote, remote.size_bytes(), &names)?;
     let human = format!("{local} is here");
     context
         .narrator
         .say(ACTOR, "pulled", local.to_string(), human);
-    Ok(record)
+    Ok(Obtained {
+        record,
+        pulled: true,
+    })
+}
+
+/// Pulls from the place that described the image, else from the next one that has it: a mirror may know
+/// an image and not give its layers.
+async fn pull_from_any(
+    context: &Context,
+    step: &Step,
+    wanted: &Wanted<'_>,
+    mut remote: RemoteImage,
+    word: &str,
+) -> Result<(RemoteImage, Reference), ActError> {
+    let mut tried = Vec::new();
+    loop {
+        let local = wanted.local(&remote);
+        let human = format!(
+            "pulling {local} with {}: {}",
+            wanted.runtime.name,
+            human_bytes(remote.size_bytes()),
+        );
+        context.narrator.say(ACTOR, word, local.to_string(), human);
+        context.narrator.makes();
+        let Err(error) = pull::pull(context, step, wanted, &remote, &local).await else {
+            return Ok((remote, local));
+        };
+        tried.push(remote.endpoint.reference.repository());
+        let next = match is_the_places_fault(&error) {
+            true => wanted.elsewhere(context, &remote, &tried).await,
+            false => None,
+        };
+        let Some(next) = next else {
+            return Err(error);
+        };
+        let place = remote.endpoint.reference.repository();
+        let human = format!("{place} did not give the image: {}", error.brief());
+        context.narrator.warn(ACTOR, "mirror-failed", &place, human);
+        remote = next;
+    }
+}
+
+/// Whether another place may give what this one did not.
+fn is_the_places_fault(error: &ActError) -> bool {
+    use PullFault::{Damaged, Network, NotFound, Tls, Unauthorized};
+    let ActError::Image { source, .. } = error else {
+        return false;
+    };
+    match &**source {
+        ImageError::Pull { fault, .. } => {
+            matches!(fault, Damaged | Network | NotFound | Tls | Unauthorized)
+        }
+        _ => false,
+    }
 }
 
 fn say_present(context: &Context, record: &ImageRecord) {
@@ -197,19 +248,12 @@ fn artifact(wanted: &Wanted<'_>, record: &ImageRecord) -> Artifact {
 
 /// Takes the lock of an image: steps of several pools and hosts may want the same one.
 async fn flight(context: &Context, step: &Step, wanted: &Wanted<'_>) -> Result<Lock, ActError> {
-    let on_wait = |holder: Option<&Holder>| {
-        let who = holder.map_or_else(|| "another process".to_owned(), ToString::to_string);
-        let human = format!("{}: waiting for {who}, which pulls the same image", step.id);
-        context.narrator.say(ACTOR, "wait", &step.id, human);
-    };
-    let patience = Patience {
+    let turn = Turn {
+        of: "image",
+        lock: &Images::lock_name(&wanted.reference, &wanted.platform, &wanted.storage),
+        doing: &format!("pulling {}", wanted.reference),
         limit: FLIGHT_LIMIT,
-        cancel: &context.cancel,
-        on_wait: &on_wait,
+        waiting: &|who| format!("{}: waiting for {who}, which pulls the same image", step.id),
     };
-    let name = Images::lock_name(&wanted.reference, &wanted.platform, &wanted.storage);
-    let doing = format!("pulling {}", wanted.reference);
-    store::lock(&context.store.lock_path(&name), &doing, patience)
-        .await
-        .map_err(|source| ActError::store(step, source))
+    take_turn(context, step, turn).await
 }

@@ -1,18 +1,12 @@
 //! Whether the runtime has what it was told to pull.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
-use super::{ImageError, Wanted};
+use super::{ImageError, Wanted, present};
 use crate::{
     act::Context,
-    container::{self, Reference, RemoteImage},
-    process::{self, Question},
+    container::{Reference, RemoteImage},
 };
-
-/// Longest time that a runtime may take to show an image.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a runtime shows of an image; podman and docker agree on these.
 #[derive(Debug, Default, Deserialize)]
@@ -29,21 +23,12 @@ pub(super) async fn verify(
     remote: &RemoteImage,
     local: &Reference,
 ) -> Result<(), ImageError> {
-    let question = Question {
-        program: wanted.runtime.path.clone().into(),
-        args: ["image", "inspect", &local.to_string()]
-            .map(str::to_owned)
-            .to_vec(),
-        env: container::environment(&context.environment),
-        identity: None,
-        limit: LIMIT,
-    };
     let unverified = |reason: String| ImageError::Unverified {
         image: local.to_string(),
         runtime: wanted.runtime.name.clone(),
         reason,
     };
-    let answer = process::ask(&question)
+    let answer = present::inspect(context, wanted, local)
         .await
         .map_err(|error| unverified(crate::narrate::chain(&error)))?;
     if !answer.exited.success() {
@@ -114,6 +99,13 @@ mod tests {
         let shown = serde_json::json!([{"Id": id, "RepoDigests": names, "Digest": "sha256:x"}]);
         let local = Reference::parse("a/b").unwrap().with_digest(&digest("a"));
         compare(&shown.to_string(), &remote(), &local)
+    }
+
+    #[test]
+    fn sizes_that_no_image_has_are_added_without_harm() {
+        let layers = vec![(digest("b"), u64::MAX), (digest("d"), 5)];
+        let remote = RemoteImage { layers, ..remote() };
+        assert_eq!(remote.size_bytes(), u64::MAX);
     }
 
     #[test]

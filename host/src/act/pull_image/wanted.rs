@@ -119,20 +119,46 @@ impl<'a> Wanted<'a> {
         if let Some(known) = context.registries.known(self) {
             return Ok(known);
         }
-        let inquirer = Inquirer {
-            net: &context.net,
-            environment: &context.environment,
-            secrets: context.narrator.secrets(),
-            runtime: Runtime::of(self.runtime),
-            cancel: &context.cancel,
-        };
-        let remote = inquirer
+        let remote = self
+            .inquirer(context)
             .describe(&self.question(context), &self.platform)
             .await
             .map_err(|source| self.absent(source))?;
         self.compare(&remote)?;
         context.registries.remember(self, &remote);
         Ok(remote)
+    }
+
+    /// The same image in the next place that has it, where docker is the runtime: it is told one place,
+    /// while podman tries them all by itself. `tried`: repositories that did not give it.
+    pub(super) async fn elsewhere(
+        &self,
+        context: &Context,
+        remote: &RemoteImage,
+        tried: &[String],
+    ) -> Option<RemoteImage> {
+        if Runtime::of(self.runtime) == Runtime::Podman {
+            return None;
+        }
+        let image = self.reference.with_digest(&remote.digest);
+        let inquirer = self.inquirer(context);
+        let asked = inquirer.describe_elsewhere(&image, &self.platform, tried);
+        let found = asked.await.ok()??;
+        // What lists it is still known from before.
+        Some(RemoteImage {
+            index: remote.index.clone(),
+            ..found
+        })
+    }
+
+    fn inquirer<'c>(&self, context: &'c Context) -> Inquirer<'c> {
+        Inquirer {
+            net: &context.net,
+            environment: &context.environment,
+            secrets: context.narrator.secrets(),
+            runtime: Runtime::of(self.runtime),
+            cancel: &context.cancel,
+        }
     }
 
     /// What the registry is asked for: the tag, so that it can be compared with what is pinned, but the

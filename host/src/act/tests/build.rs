@@ -222,9 +222,7 @@ async fn a_link_maze_and_a_file_of_somebody_else_are_no_outputs() {
         .unwrap_err();
     assert_eq!(error.exit(), Exit::Verification, "{error}");
 
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(Identity {
         uid: 64_123,
         gid: 64_123,
@@ -293,9 +291,7 @@ async fn an_output_that_was_not_made_or_leads_elsewhere_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn root_builds_as_somebody_else_and_owns_the_result() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     use std::os::unix::fs::MetadataExt as _;
     let mut bench = bench(&["sh"]);
     Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(Identity {

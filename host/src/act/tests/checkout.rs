@@ -52,9 +52,7 @@ async fn a_commit_that_no_branch_points_at_is_checked_out_without_git_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_unprivileged_user_checks_out_what_root_made() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     let mut bench = bench(&["git"]);
     Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(Identity {
         uid: 64_123,
@@ -239,9 +237,7 @@ async fn a_commit_is_taken_out_of_a_source_distribution_and_nothing_else_of_it()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_unprivileged_user_reads_the_objects_and_cannot_change_where_they_go() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     let mut bench = bench(&["git"]);
     Arc::make_mut(&mut bench.context.policy).run_as = Setting::default_of(Some(Identity {
         uid: 64_123,

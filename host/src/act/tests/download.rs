@@ -47,9 +47,49 @@ async fn a_program_is_fetched_from_the_first_url_that_gives_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sha512_is_compared_as_a_whole_though_places_are_called_by_its_half() {
+    let archive = crate::unpack::tests::archive(&[(EntryType::Regular, "top/engine", "x")]);
+    let right = {
+        use sha2::Digest as _;
+        crate::store::hex(&sha2::Sha512::digest(&archive))
+    };
+    // Agrees in every digit that a place is called by.
+    let last = if right.ends_with('0') { "1" } else { "0" };
+    let wrong = format!("{}{last}", &right[..127]);
+    let body = archive.clone();
+    let server = Server::start(move |_, request| Reply::file(request, &body));
+    for unpack in [json!("tar-gz"), Value::Null] {
+        let bench = allowing();
+        let get = |digest: &str| {
+            step(
+                json!({"id": "get", "kind": "download", "digest": format!("sha512:{digest}"),
+                "unpack": unpack, "urls": [server.url("a.tar.gz").as_str()]}),
+            )
+        };
+        let error = run(&bench.context, &get(&wrong), &Artifacts::new())
+            .await
+            .unwrap_err();
+        assert_eq!(error.exit(), Exit::Verification);
+        let artifact = run(&bench.context, &get(&right), &Artifacts::new())
+            .await
+            .unwrap();
+        let path = PathBuf::from(artifact.path.clone().unwrap());
+        let (path, content) = match unpack.is_null() {
+            true => (path, archive.clone()),
+            false => (path.join("top/engine"), b"x".to_vec()),
+        };
+        assert_eq!(fs::read(path).unwrap(), content);
+        let asked = server.requests().len();
+        let again = run(&bench.context, &get(&right), &Artifacts::new()).await;
+        assert_eq!(again.unwrap(), artifact);
+        assert_eq!(server.requests().len(), asked, "it was here already");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_archive_is_unpacked_after_its_digest_was_compared() {
     let bench = allowing();
-    let archive = super::super::unpack::tests::archive(&[
+    let archive = crate::unpack::tests::archive(&[
         (EntryType::Regular, "top/bin/engine", "x"),
         (EntryType::Symlink, "top/link", "bin/engine"),
     ]);
@@ -77,7 +117,7 @@ async fn an_archive_is_unpacked_after_its_digest_was_compared() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_steps_that_want_the_same_file_do_not_write_to_it_at_once() {
     let bench = allowing();
-    let archive = super::super::unpack::tests::archive(&[(EntryType::Regular, "top/x", "x")]);
+    let archive = crate::unpack::tests::archive(&[(EntryType::Regular, "top/x", "x")]);
     let body = archive.clone();
     let server = Server::start(move |_, request| Reply::file(request, &body));
     let get = |id: &str, unpack: Value| {
@@ -140,7 +180,7 @@ async fn programs_are_not_downloaded_unless_allowed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_program_needs_no_leave_and_is_never_executable() {
     let bench = bench(&[]);
-    let archive = super::super::unpack::tests::archive(&[(EntryType::Regular, "x", "#!/bin/sh")]);
+    let archive = crate::unpack::tests::archive(&[(EntryType::Regular, "x", "#!/bin/sh")]);
     let body = archive.clone();
     let server = Server::start(move |_, request| Reply::file(request, &body));
     for (unpack, name) in [(Value::Null, ""), (json!("tar-gz"), "x")] {
@@ -161,7 +201,7 @@ async fn what_is_no_program_needs_no_leave_and_is_never_executable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_archive_leaves_nothing_behind() {
     let bench = allowing();
-    let archive = super::super::unpack::tests::archive(&[
+    let archive = crate::unpack::tests::archive(&[
         (EntryType::Regular, "good", "x"),
         (EntryType::Regular, "../bad", "x"),
     ]);

@@ -149,3 +149,47 @@ async fn a_container_that_a_killed_run_left_is_removed_by_the_next() {
     run(&bench.context, &other, &none).await.unwrap();
     assert_eq!(containers(&bench), "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_was_here_before_is_used_and_stays() {
+    let bench = allowing();
+    let registry = Registry::open();
+    let pushed = push(&registry, b"#!/bin/sh\n").await;
+    let step = extract(
+        &registry,
+        Some(pushed.manifest.to_string()),
+        json!(["/app"]),
+    );
+    let image = registry.name(&format!("a/b@{}", pushed.manifest));
+    podman_says(&bench, &["pull", "--quiet", "--tls-verify=false", &image]);
+    let before = podman_says(&bench, &["images", "--quiet"]);
+    drop(registry);
+    run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+    assert!(!bench.told.actions().contains(&"pull".to_owned()));
+    assert_eq!(podman_says(&bench, &["images", "--quiet"]), before);
+    assert_ne!(before, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_runtime_the_plan_is_refused_with_what_to_type() {
+    let mut bench = allowing();
+    let facts = Arc::make_mut(&mut bench.context.facts);
+    facts.containers.runtimes.clear();
+    facts.package_manager = Some(engine_provider_api::PackageManager {
+        family: "apt".to_owned(),
+        path: "/usr/bin/apt-get".to_owned(),
+    });
+    let registry = Registry::open();
+    let step = extract(
+        &registry,
+        Some(format!("sha256:{}", "1".repeat(64))),
+        json!(["/app"]),
+    );
+    let error = expected_of(&bench.context, &step, &Artifacts::new()).unwrap_err();
+    assert_eq!(
+        (error.exit(), error.kind()),
+        (Exit::Unavailable, "no-container-runtime")
+    );
+    let mut commands = error.hints().into_iter().filter_map(|hint| hint.command);
+    assert!(commands.any(|it| it.contains("apt-get install podman")));
+}

@@ -134,9 +134,7 @@ async fn links_lead_inside_or_to_the_tools_of_the_build() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_user_made_is_taken_over_and_linked_files_are_copied() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     let mut bench = bench(&["sh"]);
     let builder = Identity {
         uid: 64_123,

@@ -33,6 +33,15 @@ use crate::{
     store::Store,
 };
 
+/// Fails where what a test promises can only be seen as root: becoming somebody else, installing.
+#[track_caller]
+pub(crate) fn needs_root() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test needs root: run it as root or in a container"
+    );
+}
+
 /// A home of its own with everything that steps need.
 pub(crate) struct Bench {
     pub(crate) home: tempfile::TempDir,
@@ -72,6 +81,12 @@ pub(crate) fn bench(tools: &[&str]) -> Bench {
         package_index: None,
         logs: Logs::new(&Home::at(home.path()), "chat", Some("job")),
         registries: Registries::default(),
+        refresh_models: false,
+        refresh_images: false,
+        models: crate::model::Models::default(),
+        verify: crate::model::Verify::default(),
+        trees: Arc::default(),
+        model_versions: Arc::default(),
         pool: Arc::new(engine_provider_api::Pool::new("chat", "toy")),
         pool_id: "chat".to_owned(),
         engine: "toy".to_owned(),
@@ -86,9 +101,13 @@ pub(crate) fn bench(tools: &[&str]) -> Bench {
 
 /// Where a program is; a test that needs one fails without it.
 pub(crate) fn which(program: &str) -> PathBuf {
-    ["/usr/local/bin", "/usr/bin", "/bin"]
-        .iter()
-        .map(|directory| Path::new(directory).join(program))
+    let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+    // Cargo puts what it installs elsewhere.
+    let others = Environment::of_this_process().search_path();
+    usual
+        .into_iter()
+        .chain(others)
+        .map(|directory| directory.join(program))
         .find(|path| path.is_file())
         .unwrap_or_else(|| panic!("{program} must be installed: see scripts/setup-tests"))
 }

@@ -124,10 +124,6 @@ impl Pacman {
     }
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn without_leave_nothing_is_installed_and_the_command_and_the_flag_are_named() {
     let pacman = Pacman::new();
@@ -157,9 +153,7 @@ async fn without_leave_nothing_is_installed_and_the_command_and_the_flag_are_nam
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_leave_it_is_installed_once_and_then_used_as_it_is() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut pacman = Pacman::new();
     allow(&mut pacman.bench);
     let step = install(json!({}));
@@ -202,9 +196,7 @@ async fn with_leave_it_is_installed_once_and_then_used_as_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_is_had_exactly_or_not_at_all() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut pacman = Pacman::new();
     allow(&mut pacman.bench);
     // Before any list was fetched nobody can tell; then it is told before anything is installed.
@@ -268,9 +260,7 @@ async fn a_version_is_had_exactly_or_not_at_all() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_there_or_carries_something_else_is_named() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut pacman = Pacman::new();
     allow(&mut pacman.bench);
     pacman.type_in("-Syy");
@@ -299,9 +289,7 @@ async fn what_is_not_there_or_carries_something_else_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn packages_of_the_arch_user_repository_are_a_last_resort_with_leave_of_their_own() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut pacman = Pacman::new();
     allow(&mut pacman.bench);
     pacman.type_in("-Syy");
@@ -362,9 +350,7 @@ fn calls(bench: &Bench) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn apt_is_asked_for_an_exact_version_after_the_end_of_options() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let query = "case $1 in -W) [ -e done ] && printf 'toy-engine\\t1:2-3\\tinstalled\\n';; \
                  -L) [ -e done ] && echo $PWD/usr/bin/toy;; esac";
     let bench = stand_in("apt", &[("apt-get", "touch done"), ("dpkg-query", query)]);
@@ -396,9 +382,7 @@ async fn apt_is_asked_for_an_exact_version_after_the_end_of_options() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dnf_is_asked_for_an_exact_version_and_rpm_for_what_is_there() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let rpm = "case $1$2 in -q--qf) if [ -e done ]; then printf 'toy-engine\\t0:2-3.fc42\\n'; else echo \
                package toy-engine is not installed; exit 1; fi;; -q-l) [ -e done ] && echo $PWD/usr/bin/toy;; \
                --eval*) echo 1;; esac";

@@ -110,8 +110,9 @@ async fn an_image_is_pulled_once_by_digest_and_needs_no_registry_afterwards() {
     Images::of(&bench.context.store)
         .forget(&image.reference)
         .unwrap();
-    let error = carry_out(&bench.context, &by_tag).await.unwrap_err();
-    assert_eq!(error.exit(), Exit::Network, "{error:?}");
+    // What is not written down is asked of the runtime.
+    let artifact = carry_out(&bench.context, &by_tag).await.unwrap();
+    assert_eq!(artifact.image.unwrap().digest, image.digest);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,4 +232,62 @@ async fn without_a_runtime_the_plan_says_so() {
     assert!(matches!(expected.outlook, Outlook::Unsupported { .. }));
     let error = carry_out(&bench.context, &plan).await.unwrap_err();
     assert_eq!(error.kind(), "no-container-runtime");
+}
+
+/// A docker that gives nothing from one registry, and from the others whatever it is asked for.
+fn docker_without(bench: &mut Bench, broken: &str, configuration: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = bench.home.path().join("docker");
+    let script = format!(
+        "#!/bin/sh\n\
+         case \"$1\" in\n\
+         pull) case \"$2\" in {broken}/*) echo 'unexpected end of stream' >&2; exit 1;; esac\n\
+         : > \"$0.pulled\";;\n\
+         image) [ -e \"$0.pulled\" ] || exit 1; echo '[{{\"Id\": \"{configuration}\", \"RepoDigests\": [\"'$3'\"]}}]';;\n\
+         esac\n"
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let facts = Arc::make_mut(&mut bench.context.facts);
+    facts.containers.runtimes = vec![ContainerRuntime {
+        name: "docker".to_owned(),
+        path: program.to_string_lossy().into_owned(),
+        ..ContainerRuntime::default()
+    }];
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn docker_is_told_the_next_place_where_a_mirror_does_not_give_the_layers() {
+    let mut bench = podman();
+    let (mirror, registry) = (Registry::open(), Registry::open());
+    let pushed = mirror.push("a/b", "1", configuration(here())).await;
+    registry.push("a/b", "1", configuration(here())).await;
+    let (first, second) = (mirror.name(""), registry.name(""));
+    let [first, second] = [&first, &second].map(|name| name.trim_end_matches('/'));
+    let rules = format!(
+        "[[registry]]\nprefix = \"own.example\"\nlocation = \"{second}\"\n\
+         [[registry.mirror]]\nlocation = \"{first}\"\n"
+    );
+    std::fs::write(bench.home.path().join("registries.conf"), rules).unwrap();
+    docker_without(&mut bench, first, &pushed.configuration.to_string());
+    let artifact = carry_out(&bench.context, &pull("own.example/a/b:1", None))
+        .await
+        .unwrap();
+    let image = artifact.image.unwrap();
+    assert_eq!(image.reference, format!("{second}/a/b@{}", pushed.manifest));
+    assert!(bench.told.actions().contains(&"mirror-failed".to_owned()));
+
+    // Where no place gives it, the last one's words are told.
+    let mut bench = podman();
+    std::fs::write(
+        bench.home.path().join("registries.conf"),
+        format!("[[registry]]\nprefix = \"own.example\"\nlocation = \"{first}\"\n"),
+    )
+    .unwrap();
+    docker_without(&mut bench, first, &pushed.configuration.to_string());
+    let error = carry_out(&bench.context, &pull("own.example/a/b:1", None))
+        .await
+        .unwrap_err();
+    assert!(!bench.told.actions().contains(&"mirror-failed".to_owned()));
+    assert_eq!(error.exit(), Exit::Verification);
 }

@@ -83,9 +83,7 @@ async fn without_leave_the_command_to_paste_and_the_flag_are_named() {
 async fn with_leave_they_are_installed_and_looked_for_again() {
     let mut bench = with_manager("touch toy");
     allow(&mut bench);
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     let artifact = run(&bench.context, &tools(), &Artifacts::new())
         .await
         .unwrap();
@@ -103,9 +101,7 @@ async fn lists_are_fetched_only_when_a_package_is_unknown() {
         "case \"$*\" in *update) touch lists;; *) [ -e lists ] || { echo 'E: Unable to locate package toy-tools'; exit 100; }; touch toy;; esac",
     );
     allow(&mut bench);
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     run(&bench.context, &tools(), &Artifacts::new())
         .await
         .unwrap();
@@ -121,9 +117,7 @@ async fn lists_are_fetched_only_when_a_package_is_unknown() {
 async fn an_installation_that_brings_nothing_is_an_error() {
     let mut bench = with_manager("true");
     allow(&mut bench);
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     let error = run(&bench.context, &tools(), &Artifacts::new())
         .await
         .unwrap_err();

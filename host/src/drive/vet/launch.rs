@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine_provider_api::{
-    Act, ContainerLaunch, ExternalLaunch, GpuPolicy, Launch, Mount, Plan, Pool, PreparedEngine,
-    Template,
+    Act, ContainerLaunch, ExternalLaunch, GpuPolicy, Launch, Mode, Mount, Plan, Pool,
+    PreparedEngine, Probes, Template,
 };
 
 use super::{
@@ -17,6 +17,8 @@ const NOT_OURS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// Checks how an engine would be started.
 pub(super) fn launch(engine: &PreparedEngine, plan: &Plan, pool: &Pool) -> Result<(), Overreach> {
+    of_the_mode(engine)?;
+    probes(&engine.probes)?;
     match &engine.launch {
         Launch::Process(launch) => {
             granted_secrets(&launch.env, pool)?;
@@ -28,6 +30,46 @@ pub(super) fn launch(engine: &PreparedEngine, plan: &Plan, pool: &Pool) -> Resul
             granted_gpus(engine, pool)
         }
         Launch::External(launch) => external(launch, pool),
+    }
+}
+
+/// A pool that asks for a container gets no program that sees all of this machine instead.
+fn of_the_mode(engine: &PreparedEngine) -> Result<(), Overreach> {
+    let (what, fits) = match (&engine.launch, engine.provisioning_mode) {
+        (Launch::Container(_), mode) => ("a container", mode == Mode::Container),
+        (Launch::External(_), mode) => ("an engine of somebody else", mode == Mode::External),
+        (Launch::Process(_), mode) => (
+            "a program of this machine",
+            !matches!(mode, Mode::Container | Mode::External),
+        ),
+    };
+    if fits {
+        return Ok(());
+    }
+    let mode = engine.provisioning_mode.as_str();
+    Err(overreach(
+        format!("{what} in mode `{mode}`"),
+        "engines run as the pool's mode says",
+    ))
+}
+
+/// Paths of probes stand in a request's first line, where a line break would begin another request.
+fn probes(probes: &Probes) -> Result<(), Overreach> {
+    let version = probes.version.as_ref().map(|probe| &probe.path);
+    let all = [
+        Some(&probes.readiness.path),
+        version,
+        probes.metrics.as_ref(),
+    ];
+    let is_plain = |path: &&String| {
+        path.is_empty() || path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    match all.into_iter().flatten().find(|path| !is_plain(path)) {
+        None => Ok(()),
+        Some(path) => Err(overreach(
+            format!("the probe `{}`", path.escape_debug()),
+            "probes ask for a plain path",
+        )),
     }
 }
 
@@ -145,7 +187,9 @@ fn target(path: &str) -> Result<(), Overreach> {
 fn external(launch: &ExternalLaunch, pool: &Pool) -> Result<(), Overreach> {
     let external = pool.provisioning.external.as_ref();
     let wanted = external.and_then(|external| external.url.as_deref());
-    if wanted == Some(launch.url.as_str()) {
+    // The slash after it is as good as none.
+    let bare = |url: &str| url.strip_suffix('/').unwrap_or(url).to_owned();
+    if wanted.map(bare) == Some(bare(&launch.url)) {
         return Ok(());
     }
     Err(overreach(

@@ -2,15 +2,16 @@
 //!
 //! A provider is sandboxed, but the host carries out what its documents say. So what reaches outside
 //! the pool is refused here: a model other than the pool's, secrets that the pool does not name, an
-//! engine under another name, probes that are more than a question for a version (this file); images,
-//! programs and packages other than the pool's (`steps`); containers that see more of this machine
-//! than the plan's results, programs that were not declared as such, another engine than the one that
-//! the pool attaches to (`launch`).
+//! engine under another name or of another mode, probes that are more than a question for a version
+//! (this file); images, programs and packages other than the pool's (`steps`); containers that see more
+//! of this machine than the plan's results, programs that were not declared as such, a program where the
+//! pool asks for a container, questions to the engine that are more than a path, another engine than the
+//! one that the pool attaches to (`launch`).
 
 mod launch;
 mod steps;
 
-use engine_provider_api::{Plan, Pool, PreparedEngine, ProviderInfo, Template, ToolProbe};
+use engine_provider_api::{Mode, Plan, Pool, PreparedEngine, ProviderInfo, Template, ToolProbe};
 
 /// Something that a provider asked for and does not get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +69,25 @@ pub(super) fn plan(plan: &Plan, pool: &Pool) -> Result<(), Overreach> {
         .try_for_each(|step| steps::step(&step.act, plan, pool))
 }
 
-/// Checks a prepared engine against the pool it is for and the plan that was checked.
-pub(super) fn prepared(engine: &PreparedEngine, plan: &Plan, pool: &Pool) -> Result<(), Overreach> {
+/// Checks a prepared engine against the pool it is for, the mode that was asked for and the plan that
+/// was checked.
+pub(super) fn prepared(
+    engine: &PreparedEngine,
+    plan: &Plan,
+    pool: &Pool,
+    mode: Mode,
+) -> Result<(), Overreach> {
     if engine.engine != pool.engine {
         return Err(overreach(
             format!("an engine called `{}`", engine.engine),
             "an engine has the name of its pool's engine",
+        ));
+    }
+    // It decides whether an engine is proven, signalled and ended.
+    if engine.provisioning_mode != mode {
+        return Err(overreach(
+            format!("an engine from `{}`", engine.provisioning_mode.as_str()),
+            "the pool asks for another mode",
         ));
     }
     launch::launch(engine, plan, pool)

@@ -35,13 +35,14 @@ fn model(stage: &StageModel, pool: &Pool) -> Result<(), Overreach> {
         model.reference == stage.reference
             && model.checksum == stage.digest
             && model.cache_dir == stage.cache_dir
+            && stage.mirrors.iter().all(|url| model.mirrors.contains(url))
     });
     if is_the_pools || stage.reference.starts_with("builtin:") {
         return Ok(());
     }
     Err(overreach(
         format!("model `{}`", stage.reference),
-        "only the pool's own model is staged, with its checksum and directory",
+        "only the pool's own model is staged, with its checksum, mirrors and directory",
     ))
 }
 

@@ -137,8 +137,18 @@ fn pull(repository: &str, tag: Option<&str>, digest: Option<&str>) -> Act {
     })
 }
 
+/// In the mode that the engine itself names.
+fn prepared(engine: &PreparedEngine, plan: &Plan, pool: &Pool) -> Result<(), Overreach> {
+    super::prepared(engine, plan, pool, engine.provisioning_mode)
+}
+
 fn launched(launch: Launch) -> PreparedEngine {
     PreparedEngine {
+        provisioning_mode: match launch {
+            Launch::Container(_) => Mode::Container,
+            Launch::External(_) => Mode::External,
+            Launch::Process(_) => Mode::Source,
+        },
         launch,
         ..engine("toy", "HF_TOKEN")
     }
@@ -367,8 +377,73 @@ fn only_the_engine_that_the_pool_names_is_attached_to() {
     };
     assert!(!attach("http://127.0.0.1:8080", &pool));
     pool.provisioning.external = Some(External {
-        url: Some("http://127.0.0.1:8080".to_owned()),
+        url: Some("http://127.0.0.1:8080/".to_owned()),
     });
     assert!(attach("http://127.0.0.1:8080", &pool));
+    assert!(!attach("http://127.0.0.1:80801", &pool));
     assert!(!attach("http://169.254.169.254", &pool));
+}
+
+#[test]
+fn an_engine_runs_as_the_mode_says_that_was_asked_for() {
+    let said = engine("toy", "HF_TOKEN");
+    let asked = |engine: &PreparedEngine, mode| {
+        super::prepared(engine, &Plan::default(), &pool(), mode).map_err(|it| it.what)
+    };
+    assert_eq!(asked(&said, Mode::Source), Ok(()));
+    let another = Err("an engine from `source`".to_owned());
+    assert_eq!(asked(&said, Mode::Container), another);
+    for mode in [Mode::Container, Mode::External] {
+        let lying = PreparedEngine {
+            provisioning_mode: mode,
+            ..engine("toy", "HF_TOKEN")
+        };
+        let program = format!("a program of this machine in mode `{}`", mode.as_str());
+        assert_eq!(asked(&lying, mode), Err(program));
+    }
+    let contained = PreparedEngine {
+        launch: Launch::Container(ContainerLaunch::default()),
+        ..engine("toy", "HF_TOKEN")
+    };
+    assert!(asked(&contained, Mode::Source).is_err());
+}
+
+#[test]
+fn a_probe_of_the_engine_is_a_path_and_no_second_request() {
+    let asked = |path: &str| {
+        let mut engine = engine("toy", "HF_TOKEN");
+        engine.probes.metrics = Some(path.to_owned());
+        prepared(&engine, &Plan::default(), &pool()).is_ok()
+    };
+    assert!(asked("/metrics") && asked("/v1/models?x=1"));
+    for bad in [
+        "metrics",
+        "/a HTTP/1.1\r\n\r\nPOST /stop",
+        "/a b",
+        "http://other/",
+    ] {
+        assert!(!asked(bad), "{bad}");
+    }
+}
+
+#[test]
+fn a_model_comes_from_places_that_the_pool_names() {
+    let mut pool = pool();
+    let model = pool.provisioning.model.as_mut().unwrap();
+    model.mirrors = vec!["https://b/m".to_owned(), "https://c/m".to_owned()];
+    let (reference, digest) = (model.reference.clone(), model.checksum.clone());
+    let cache_dir = model.cache_dir.clone();
+    let stages = |mirrors: &[&str]| {
+        let stage = Act::StageModel(StageModel {
+            reference: reference.clone(),
+            digest: digest.clone(),
+            cache_dir: cache_dir.clone(),
+            mirrors: mirrors.iter().map(|it| (*it).to_owned()).collect(),
+            ..StageModel::default()
+        });
+        plan(&plan_of(vec![("model", stage)]), &pool).is_ok()
+    };
+    assert!(stages(&["https://b/m", "https://c/m"]));
+    assert!(stages(&[]));
+    assert!(!stages(&["https://b/m", "https://d/m"]));
 }

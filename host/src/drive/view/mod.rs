@@ -76,7 +76,6 @@ impl Planned {
     /// What the operator should worry about, each thing once.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = self.plan.warnings.clone();
-        all.extend(self.unresolved.clone());
         all.extend(self.passed_over.clone());
         let contained = self.contained.iter().flat_map(|it| &it.warnings);
         for warning in self.engine.warnings.iter().chain(contained) {
@@ -121,9 +120,16 @@ impl Planned {
             gpu: word(&pool.gpu),
             steps,
             run,
-            hosts: planned_hosts(&self.plan, &self.facts).into_iter().collect(),
+            hosts: planned_hosts(&self.plan, &self.facts, &self.context.environment)
+                .into_iter()
+                .collect(),
             notes: self.plan.notes.clone(),
-            warnings: self.warnings(),
+            warnings: self
+                .unresolved
+                .iter()
+                .cloned()
+                .chain(self.warnings())
+                .collect(),
         }
     }
 }
@@ -218,7 +224,7 @@ fn detail(step: &Step, expected: &Expected) -> String {
             packages.join(" ")
         ),
         Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
-        Outlook::Run => "after the build".to_owned(),
+        Outlook::Run => "once it is here".to_owned(),
         Outlook::Copy => "written into the store".to_owned(),
         Outlook::Refused { why } => return why.clone(),
         // It names the reference itself.
