@@ -1,12 +1,14 @@
 //! The event itself.
 
-use jiff::Timestamp;
-use serde::Serialize;
+use std::borrow::Cow;
 
-use super::Secrets;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Secrets, TraceContext};
 
 /// Something that happened, as told to people and machines.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// When, in UTC.
     pub time: Timestamp,
@@ -29,10 +31,16 @@ pub struct Event {
     /// Kind of failure, for failures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_kind: Option<String>,
+    /// Why an engine fell that is started again: a word of a fixed list. Not read back.
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+    pub cause: Option<&'static str>,
+    /// The work that it happened in, where that is this program's and goes on.
+    #[serde(skip)]
+    pub place: Option<TraceContext>,
 }
 
 /// For whom and in which job something happened.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,13 +60,16 @@ pub struct Context {
     /// Given by the caller, passed through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
+    /// The trace that it is part of, 32 hexadecimal digits, where traces are given to somebody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// Name of the policy in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_label: Option<String>,
 }
 
 /// How much an event matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// The normal course.
@@ -69,8 +80,20 @@ pub enum Level {
     Error,
 }
 
+impl Level {
+    /// The word used in events and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// Who did something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Actor {
     /// Obtains, starts and stops engines.
@@ -107,30 +130,70 @@ impl Event {
             context: Context::default(),
             duration_ms: None,
             error_kind: None,
+            cause: None,
+            place: None,
         }
+    }
+
+    /// Bytes that it takes in memory, with what an allocator adds to each text.
+    pub(super) fn bytes(&self) -> usize {
+        const ADDED: usize = 16;
+        let own = [&self.action, &self.target, &self.human];
+        let texts = own.into_iter().chain(&self.error_kind);
+        let texts = texts.chain(self.context.texts());
+        size_of::<Self>() + texts.map(|text| text.len() + ADDED).sum::<usize>()
     }
 
     /// Masks secrets in every text.
     pub(super) fn mask(&mut self, secrets: &Secrets) {
-        let context = &mut self.context;
-        let optional = [
-            &mut context.pool_id,
-            &mut context.replica_id,
-            &mut context.engine,
-            &mut context.engine_version,
-            &mut context.job_id,
-            &mut context.correlation_id,
-            &mut context.policy_label,
-            &mut self.error_kind,
-        ];
         let texts = [&mut self.action, &mut self.target, &mut self.human];
-        for text in texts
-            .into_iter()
-            .chain(optional.into_iter().filter_map(Option::as_mut))
-        {
-            if let std::borrow::Cow::Owned(masked) = secrets.mask(text) {
-                *text = masked;
-            }
+        mask_all(secrets, texts.into_iter().chain(&mut self.error_kind));
+        self.context.mask(secrets);
+    }
+}
+
+impl Context {
+    /// Every text.
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let optional = [
+            &self.pool_id,
+            &self.replica_id,
+            &self.engine,
+            &self.engine_version,
+            &self.job_id,
+            &self.correlation_id,
+            &self.trace_id,
+            &self.policy_label,
+        ];
+        optional.into_iter().flatten()
+    }
+
+    /// Masks secrets in every text. Names of traces are numbers.
+    fn mask(&mut self, secrets: &Secrets) {
+        let optional = [
+            &mut self.pool_id,
+            &mut self.replica_id,
+            &mut self.engine,
+            &mut self.engine_version,
+            &mut self.job_id,
+            &mut self.correlation_id,
+            &mut self.policy_label,
+        ];
+        mask_all(secrets, optional.into_iter().flatten());
+    }
+
+    /// A copy without secrets.
+    pub(super) fn masked(&self, secrets: &Secrets) -> Self {
+        let mut copy = self.clone();
+        copy.mask(secrets);
+        copy
+    }
+}
+
+fn mask_all<'a>(secrets: &Secrets, texts: impl IntoIterator<Item = &'a mut String>) {
+    for text in texts {
+        if let Cow::Owned(masked) = secrets.mask(text) {
+            *text = masked;
         }
     }
 }

@@ -2,9 +2,22 @@
 //!
 //! A [`Narrator`] carries the context (pool, job, engine, …) and gives events to its sinks. Secrets
 //! are masked when the event is made, in every field, so that no sink can forget to.
+//!
+//! | file | job |
+//! |---|---|
+//! | `event` | the event |
+//! | `span` | work that takes time and is part of other work; told when it ends |
+//! | `trace` | names of traces, as they cross between programs |
+//! | `secrets` | what must not be told |
+//! | `hub` | keeps the last events, lets several follow |
+//! | `metrics` | counts and measures |
 
 mod event;
+pub mod hub;
+pub mod metrics;
 mod secrets;
+mod span;
+mod trace;
 
 use std::{
     error::Error,
@@ -13,7 +26,12 @@ use std::{
 };
 
 pub use event::{Actor, Context, Event, Level};
+pub use hub::Hub;
+pub use metrics::Metrics;
 pub use secrets::Secrets;
+use span::Place;
+pub use span::{Ended, Outcome, Span, Waits, Work};
+pub use trace::{NoTraceContext, TraceContext};
 
 use crate::fault::Fault;
 
@@ -50,14 +68,46 @@ pub trait Sink: Send + Sync {
     fn progress(&self, progress: &Progress) {
         let _ = progress;
     }
+
+    /// Takes work that has ended, already masked. Default: ignores it.
+    fn ended(&self, ended: &Ended) {
+        let _ = ended;
+    }
+
+    /// Whether it gives traces to somebody: then events name theirs. Default: no.
+    fn traces(&self) -> bool {
+        false
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for Arc<S> {
+    fn event(&self, event: &Event) {
+        (**self).event(event);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        (**self).progress(progress);
+    }
+
+    fn ended(&self, ended: &Ended) {
+        (**self).ended(ended);
+    }
+
+    fn traces(&self) -> bool {
+        (**self).traces()
+    }
 }
 
 /// Tells events to its sinks. Cheap to clone; clones share sinks and secrets.
 #[derive(Clone)]
 pub struct Narrator {
     sinks: Arc<Vec<Box<dyn Sink>>>,
-    secrets: Arc<Secrets>,
+    secrets: Secrets,
     context: Arc<Context>,
+    /// What its work is part of.
+    place: Option<Place>,
+    /// Whether a sink gives traces to somebody.
+    traced: bool,
 }
 
 impl Narrator {
@@ -65,9 +115,11 @@ impl Narrator {
     #[must_use]
     pub fn new(sinks: Vec<Box<dyn Sink>>) -> Self {
         Self {
+            traced: sinks.iter().any(|sink| sink.traces()),
             sinks: Arc::new(sinks),
-            secrets: Arc::new(Secrets::default()),
+            secrets: Secrets::default(),
             context: Arc::new(Context::default()),
+            place: None,
         }
     }
 
@@ -154,9 +206,23 @@ impl Narrator {
         self.tell(event);
     }
 
+    /// Tells that an engine that fell is started again. `cause` comes from a fixed list, since it labels
+    /// metrics.
+    pub fn restart(
+        &self,
+        cause: &'static str,
+        target: impl Into<String>,
+        human: impl Into<String>,
+    ) {
+        let mut event = Event::new(Actor::PoolManager, "restart", target.into(), human.into());
+        event.cause = Some(cause);
+        self.tell(event);
+    }
+
     /// Gives an event its context, masks it and hands it to every sink.
     pub fn tell(&self, mut event: Event) {
         event.context = (*self.context).clone();
+        event.place = self.place.as_ref().and_then(Place::open);
         event.mask(&self.secrets);
         tracing::debug!(target: "engine_host::narration", actor = event.actor.as_str(), action = %event.action, "{}", event.human);
         for sink in self.sinks.iter() {
