@@ -1,6 +1,7 @@
 //! Rules that no schema can say: fields that contradict each other, and what single values mean.
 
 mod sections;
+mod supervision;
 
 use engine_provider_api::{Device, GpuPolicy, Mode, ModelSource, Pool};
 
@@ -12,8 +13,10 @@ use super::{
     syntax::{self, Base, Complaint},
 };
 
-/// Longest silence of a loading engine, and longest grace, that make sense: a day and an hour.
+/// Longest silence of a loading engine, longest time until it is ready, and longest grace, that make sense:
+/// a day, a week and an hour.
 const LONGEST_STALL_MS: u64 = 24 * 3_600_000;
+const LONGEST_START_MS: u64 = 7 * 24 * 3_600_000;
 const LONGEST_GRACE_MS: u64 = 3_600_000;
 
 /// Checks one pool; fills in what follows from what was written.
@@ -123,10 +126,12 @@ impl Checking<'_> {
                 "write `https://…`, or add `checksum: sha256:…` beside it",
             );
         }
+        self.mirrors(model, field);
         let several = ["hf:", "oci:"]
             .iter()
             .any(|kind| model.reference.starts_with(kind));
-        if quant.is_some() && !several {
+        let prefix = model.reference.starts_with("s3:") && model.reference.ends_with('/');
+        if quant.is_some() && !several && !prefix {
             self.both(
                 "quant",
                 field,
@@ -134,7 +139,53 @@ impl Checking<'_> {
                 "leave `quant` out, or refer to a repository with `hf:`",
             );
         }
+        let patterns = [("include", &model.include), ("exclude", &model.exclude)];
+        let several = several || model.reference.starts_with("s3:");
+        for (name, _) in patterns
+            .iter()
+            .filter(|(_, all)| !all.is_empty() && !several)
+        {
+            self.both(
+                &format!("provisioning.model.{name}"),
+                field,
+                format!("`{name}` picks files of a repository, and this reference names none"),
+                "leave it out, or refer to a repository with `hf:`",
+            );
+        }
         self.path("provisioning.model.cache_dir", &mut model.cache_dir);
+    }
+
+    /// Other places of a model: only the digest tells that they have the same file.
+    fn mirrors(&mut self, model: &ModelSource, reference: &str) {
+        const MIRRORS: &str = "provisioning.model.mirrors";
+        for (index, mirror) in model.mirrors.iter().enumerate() {
+            let field = format!("{MIRRORS}[{index}]");
+            self.value(&field, syntax::mirror(mirror));
+            let before = model.mirrors[..index].iter().chain([&model.reference]);
+            if before.into_iter().any(|other| other == mirror) {
+                let help = "name each place once, the first one under `ref`";
+                self.problem(&field, "this place is there twice", help);
+            }
+        }
+        if model.mirrors.is_empty() {
+            return;
+        }
+        if !syntax::is_web(&model.reference) {
+            self.both(
+                MIRRORS,
+                reference,
+                "`mirrors` are for a file behind a URL, and this reference names none",
+                "leave them out: a mirror of the hub is named by `HF_ENDPOINT`, one of a registry in \
+                 `registries.conf`",
+            );
+        } else if model.checksum.is_none() {
+            self.problem(
+                MIRRORS,
+                "`mirrors` need a `checksum` beside them",
+                "add `checksum: sha256:…`, as its publisher gives it or `host lock` has written it: \
+                 nothing else tells whether two places have the same file",
+            );
+        }
     }
 
     fn devices(&mut self, pool: &Pool) {
@@ -201,6 +252,14 @@ impl Checking<'_> {
                 "readiness.stall_timeout",
                 "`stall_timeout` is out of range",
                 "it is 1s to 24h",
+            );
+        }
+        let timeout = pool.readiness.timeout_ms;
+        if timeout.is_some_and(|timeout| !(1_000..=LONGEST_START_MS).contains(&timeout)) {
+            self.problem(
+                "readiness.timeout",
+                "`timeout` is out of range",
+                "it is 1s to 168h",
             );
         }
         if pool.stop.grace_ms > LONGEST_GRACE_MS {

@@ -69,6 +69,17 @@ impl Environment {
             .unwrap_or_default()
     }
 
+    /// All variables that are UTF-8, for a program that the user would start.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<String, String> {
+        let pairs = self.0.iter();
+        pairs
+            .filter_map(|(name, value)| {
+                Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))
+            })
+            .collect()
+    }
+
     /// The variables named, those that are set and UTF-8.
     #[must_use]
     pub fn pick<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {

@@ -26,7 +26,6 @@ const NOT_EXTERNAL: &[&str] = &[
     "devices",
     "tensor_split",
     "replicas",
-    "readiness",
     "stop",
     "provisioning.model",
     "provisioning.ports",

@@ -10,9 +10,11 @@ use super::{
     document::{Node, Source, parse},
     duration,
     environment::Environment,
+    notify::Notify,
     places::Places,
-    problem::{ConfigError, Problem},
+    problem::{ConfigError, FileKind, Problem},
     schema::{Report, conform},
+    supervision::Supervision,
     syntax::Base,
     written::{PoolFile, PoolWritten, ProvisioningWritten},
 };
@@ -25,6 +27,8 @@ pub struct Loaded {
     pub source: Source,
     /// Its pools, in order.
     pub pools: Vec<PoolEntry>,
+    /// Whom a daemon tells of handoffs, beside their files.
+    pub notify: Option<Notify>,
     /// What the operator should know, in the order of the file.
     pub notices: Vec<Problem>,
 }
@@ -34,6 +38,8 @@ pub struct Loaded {
 pub struct PoolEntry {
     /// The pool. `gpu` and `provisioning.mode` are as written; policy and flags come later.
     pub pool: Pool,
+    /// How a daemon keeps it up.
+    pub supervision: Supervision,
     /// What the file asks of policy: `policy{}` first, then the pool's own fields.
     pub requests: Vec<Layer>,
     /// Where its values stand.
@@ -41,7 +47,7 @@ pub struct PoolEntry {
 }
 
 /// What reading a pool file depends on beside its text.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Home directory of the user, for `~/`.
     pub home: Option<PathBuf>,
@@ -62,21 +68,35 @@ impl Surroundings {
 
 /// Reads a pool file.
 pub fn load(path: &Path, surroundings: &Surroundings) -> Result<Loaded, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    read_at(&whole, &Source::new(path, text_of(path)?), surroundings)
+}
+
+/// The text of a pool file.
+pub(super) fn text_of(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        path: path.to_owned(),
+        kind: FileKind::Pools,
+        source,
+    })
+}
+
+/// Reads the text of the pool file at `whole`, an absolute path.
+pub(super) fn read_at(
+    whole: &Path,
+    source: &Source,
+    surroundings: &Surroundings,
+) -> Result<Loaded, ConfigError> {
     let base = Base {
         directory: whole.parent().unwrap_or(Path::new("/")).to_owned(),
         home: surroundings.home.clone(),
     };
-    read(&Source::new(path, text), &base, &surroundings.caller)
+    read(source, &base, &surroundings.caller)
 }
 
 /// Reads the text of a pool file; everything that is wrong is told at once.
 pub fn read(source: &Source, base: &Base, caller: &Caller) -> Result<Loaded, ConfigError> {
-    let invalid = |problems| ConfigError::invalid(source, problems);
+    let invalid = |problems| ConfigError::invalid(FileKind::Pools, source, problems);
     let node = parse(source).map_err(|problem| invalid(vec![problem]))?;
     let schema = schemars::schema_for!(PoolFile).to_value();
     let mut report = Report::default();
@@ -85,7 +105,7 @@ pub fn read(source: &Source, base: &Base, caller: &Caller) -> Result<Loaded, Con
         return Err(invalid(report.problems));
     }
     let places = Places::of_file(source, &node);
-    let file: PoolFile = serde_json::from_value(value)
+    let mut file: PoolFile = serde_json::from_value(value)
         .map_err(|error| invalid(vec![Problem::new("", node.place, error.to_string())]))?;
     let mut reading = Reading {
         base,
@@ -93,6 +113,8 @@ pub fn read(source: &Source, base: &Base, caller: &Caller) -> Result<Loaded, Con
         problems: Vec::new(),
         notices: not_used(&report, &node),
     };
+    let notify = file.notify.take();
+    let notify = notify.map(|it| it.settle(&places.below("notify"), &mut reading.problems));
     let pools = reading.pools(file, &places);
     across::check(&pools, &places, &mut reading.problems);
     if !reading.problems.is_empty() {
@@ -102,6 +124,7 @@ pub fn read(source: &Source, base: &Base, caller: &Caller) -> Result<Loaded, Con
     Ok(Loaded {
         source: source.clone(),
         pools,
+        notify,
         notices: reading.notices,
     })
 }
@@ -151,13 +174,14 @@ impl Reading<'_> {
 
     fn pool(
         &mut self,
-        written: PoolWritten,
+        mut written: PoolWritten,
         policy: &PolicyFile,
         shared: Layer,
         places: Places,
     ) -> PoolEntry {
         let own = own_requests(&written, &places);
         let gpu = written.gpu.or(policy.gpu).unwrap_or_default();
+        let supervision = written.supervision.take().unwrap_or_default().settle();
         let mut pool = to_pool(written, gpu);
         let mut checking = check::Checking {
             places: &places,
@@ -166,8 +190,10 @@ impl Reading<'_> {
             notices: &mut self.notices,
         };
         checking.pool(&mut pool);
+        checking.supervision(&pool, &supervision);
         PoolEntry {
             pool,
+            supervision,
             requests: vec![shared, own],
             places,
         }
@@ -196,7 +222,6 @@ fn own_requests(written: &PoolWritten, places: &Places) -> Layer {
 
 fn to_pool(written: PoolWritten, gpu: engine_provider_api::GpuPolicy) -> Pool {
     let read = |text: &super::written::DurationText| duration::milliseconds(&text.0);
-    let stall = written.readiness.and_then(|it| it.stall_timeout);
     let grace = written.stop.and_then(|it| it.grace);
     Pool {
         requires: Vec::new(),
@@ -212,11 +237,12 @@ fn to_pool(written: PoolWritten, gpu: engine_provider_api::GpuPolicy) -> Pool {
         options: written.options,
         gpu,
         replicas: written.replicas.unwrap_or(1),
-        readiness: stall
-            .as_ref()
-            .and_then(read)
-            .map_or_else(Readiness::default, |ms| Readiness {
-                stall_timeout_ms: ms,
+        readiness: written
+            .readiness
+            .map_or_else(Readiness::default, |written| Readiness {
+                stall_timeout_ms: (written.stall_timeout.as_ref().and_then(read))
+                    .unwrap_or(Readiness::default().stall_timeout_ms),
+                timeout_ms: written.timeout.as_ref().and_then(read),
             }),
         stop: grace
             .as_ref()

@@ -81,13 +81,17 @@ impl Problem {
 }
 
 fn snippet(text: &mut String, source: &Source, place: Place, mark: char, words: &str) {
-    let line = source.text.lines().nth(place.line - 1).unwrap_or("");
-    let (line, column) = window(line, place.column);
-    let masked = Secrets::default().mask(&line);
+    let secrets = Secrets::default();
+    let whole = source.text.lines().nth(place.line - 1).unwrap_or("");
+    // As a whole, before a part of it is taken: nobody knows half a secret.
+    let masked = secrets.mask(whole);
+    let before: String = whole.chars().take(place.column - 1).collect();
+    let column = secrets.mask(&before).chars().count() + 1;
+    let (line, column) = window(&masked, column);
     let number = place.line;
-    let _ = write!(text, "\n{:>5} |\n{number:>5} | {masked}\n{:>5} |", "", "");
+    let _ = write!(text, "\n{:>5} |\n{number:>5} | {line}\n{:>5} |", "", "");
     // A masked line has other columns: a caret would point at the wrong word.
-    if masked == line {
+    if masked == whole {
         let indent = line.chars().chain(std::iter::repeat(' ')).take(column - 1);
         let indent: String = indent.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let room = line.chars().count().saturating_sub(column - 1).max(1);
@@ -148,6 +152,8 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
+        /// What it is for.
+        kind: FileKind,
         /// Why.
         #[source]
         source: std::io::Error,
@@ -157,6 +163,8 @@ pub enum ConfigError {
     Invalid {
         /// The file and its text.
         source_text: Source,
+        /// What it is for.
+        kind: FileKind,
         /// What is wrong, in the order of the file.
         problems: Vec<Problem>,
     },
@@ -205,6 +213,17 @@ pub enum ConfigError {
     },
 }
 
+/// What a file that an operator gives is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// It names pools.
+    Pools,
+    /// It is a ceiling of policy.
+    Policy,
+    /// It describes a machine.
+    Facts,
+}
+
 fn count(problems: usize) -> String {
     match problems {
         1 => "an error".to_owned(),
@@ -215,10 +234,11 @@ fn count(problems: usize) -> String {
 impl ConfigError {
     /// The problems of a file; sorts them by place.
     #[must_use]
-    pub fn invalid(source: &Source, mut problems: Vec<Problem>) -> Self {
+    pub fn invalid(kind: FileKind, source: &Source, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.place);
         Self::Invalid {
             source_text: source.clone(),
+            kind,
             problems,
         }
     }
@@ -235,22 +255,36 @@ impl Fault for ConfigError {
 
     fn hints(&self) -> Vec<Hint> {
         match self {
-            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                let words = "its fields, for an editor that completes them, are told by";
-                vec![hint(words, Some("{host} config schema"))]
+            Self::Read { kind, source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                match kind {
+                    FileKind::Pools => {
+                        let words = "write it; what may stand in it says";
+                        vec![hint(words, Some("{host} config schema"))]
+                    }
+                    FileKind::Facts => {
+                        let words = "make one on the machine to plan for";
+                        vec![hint(words, Some("{host} facts --json > facts.json"))]
+                    }
+                    FileKind::Policy => Vec::new(),
+                }
             }
             Self::Read { .. } => Vec::new(),
-            Self::Invalid { source_text, .. } => vec![hint(
-                "once it is corrected, check it with",
-                Some(&format!(
-                    "{{host}} config check {}",
-                    crate::process::quote(&source_text.path.to_string_lossy())
-                )),
-            )],
+            Self::Invalid {
+                source_text, kind, ..
+            } => {
+                let file = crate::process::quote(&source_text.path.to_string_lossy());
+                let (words, command) = match kind {
+                    FileKind::Pools => ("check it with", format!("{{host}} config check {file}")),
+                    FileKind::Policy => ("look at it with", "{host} config policy".to_owned()),
+                    FileKind::Facts => ("plan again", "{again}".to_owned()),
+                };
+                let words = format!("once it is corrected, {words}");
+                vec![hint(words, Some(&command))]
+            }
             Self::NothingGiven => vec![
                 hint(
                     "name a provider to use its default pool",
-                    Some("{host} provision --provider llamacpp"),
+                    Some("{again} --provider llamacpp"),
                 ),
                 hint(
                     "see which providers there are",
@@ -278,6 +312,7 @@ impl Fault for ConfigError {
             Self::Invalid {
                 source_text,
                 problems,
+                ..
             } => problems
                 .iter()
                 .map(|problem| Detail::new("where", problem.render(source_text)))

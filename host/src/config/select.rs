@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use engine_provider_api::{GpuPolicy, Mode, Pool};
+use engine_provider_api::{Device, GpuPolicy, Mode, Pool};
 
 use super::{
     modes::misfits,
     places::Places,
-    pools::{Surroundings, load},
+    pool_files::PoolFiles,
+    pools::Surroundings,
     problem::{ConfigError, Problem, list},
+    supervision::Supervision,
     syntax::{self, Base},
 };
 use crate::policy::{Layer, NetworkPolicy, Origin, Policy, Setting};
@@ -17,7 +19,7 @@ use crate::policy::{Layer, NetworkPolicy, Origin, Policy, Setting};
 pub const USUAL_FILE: &str = "pools.yaml";
 
 /// Name of a provider's default pool.
-const DEFAULT_POOL: &str = "default";
+pub const DEFAULT_POOL: &str = "default";
 
 /// How a pool is picked.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +51,8 @@ pub enum Selected {
 pub struct Wanted {
     /// The pool.
     pub pool: Pool,
+    /// How a daemon keeps it up.
+    pub supervision: Supervision,
     /// What it asks of policy, weakest first. For [`crate::policy::resolve`].
     pub requests: Vec<Layer>,
     /// Where its values stand.
@@ -76,6 +80,8 @@ pub struct Overlay {
     pub allow_binary_downloads: bool,
     /// `--offline`.
     pub offline: bool,
+    /// GPUs that were chosen for one replica, in place of the pool's own.
+    pub devices: Option<Vec<Device>>,
 }
 
 /// The pool file of a selection; `None` where there is none.
@@ -94,11 +100,15 @@ pub fn file_of(selection: &Selection) -> Option<PathBuf> {
 }
 
 /// Picks a pool: `--pool`, else the first pool of the engine of `--provider`, else the first pool.
-pub fn select(selection: &Selection, surroundings: &Surroundings) -> Result<Selected, ConfigError> {
+pub fn select(
+    selection: &Selection,
+    files: &PoolFiles,
+    surroundings: &Surroundings,
+) -> Result<Selected, ConfigError> {
     let Some(path) = file_of(selection) else {
         return default_pool(selection);
     };
-    let loaded = load(&selection.directory.join(&path), surroundings)?;
+    let loaded = files.load(&selection.directory.join(&path), surroundings)?;
     let entries = &loaded.pools;
     let index = index_of(selection, entries.iter().map(|entry| &entry.pool), &path)?;
     let entry = entries[index].clone();
@@ -126,6 +136,7 @@ pub fn select(selection: &Selection, surroundings: &Surroundings) -> Result<Sele
     }
     Ok(Selected::Pool(Box::new(Wanted {
         pool: entry.pool,
+        supervision: entry.supervision,
         requests: entry.requests,
         places: entry.places,
         notices,
@@ -192,6 +203,7 @@ impl Wanted {
     pub fn of_default(pool: Pool) -> Self {
         Self {
             pool,
+            supervision: Supervision::default(),
             requests: Vec::new(),
             places: Places::default(),
             notices: Vec::new(),
@@ -201,6 +213,9 @@ impl Wanted {
     /// Applies the command line: mode and model now, the rest as a request to policy.
     pub fn overlay(&mut self, overlay: &Overlay) -> Result<(), ConfigError> {
         self.requests.push(overlay.layer());
+        if let Some(devices) = &overlay.devices {
+            self.pool.devices.clone_from(devices);
+        }
         if let Some(reference) = &overlay.model {
             self.replace_model(reference, &overlay.base)?;
         }

@@ -159,6 +159,21 @@ fn web_reference(text: &str, scheme: &str) -> Result<String, Complaint> {
     Ok(text)
 }
 
+/// Checks another place of a file behind a URL: http or https.
+pub fn mirror(text: &str) -> Result<(), Complaint> {
+    if !is_web(text) {
+        let message = format!("`{text}` is no place that a file is fetched from");
+        return Err(complaint(message, "write `https://…`"));
+    }
+    url(text)
+}
+
+/// Whether a text is an http or https URL.
+#[must_use]
+pub fn is_web(text: &str) -> bool {
+    text.starts_with("https://") || text.starts_with("http://")
+}
+
 /// Checks a URL: it parses, has a host and carries no credentials.
 pub fn url(text: &str) -> Result<(), Complaint> {
     let parsed =
@@ -171,6 +186,28 @@ pub fn url(text: &str) -> Result<(), Complaint> {
             "the URL carries a password",
             "take it out: secrets never stand in URLs",
         ));
+    }
+    Ok(())
+}
+
+/// Checks where an engine answers that runs already: `http://HOST[:PORT]`. Probes speak plain HTTP, and
+/// a path before the engine's own would have to be known to everybody who reads the handoff.
+pub fn engine_url(text: &str) -> Result<(), Complaint> {
+    url(text)?;
+    let fix = "write it like `http://127.0.0.1:8000`";
+    let parsed = url::Url::parse(text).expect("it was read a moment ago");
+    if parsed.scheme() != "http" {
+        let message = format!(
+            "an engine is not attached to through `{}:`",
+            parsed.scheme()
+        );
+        return Err(complaint(&message, fix));
+    }
+    if !parsed.username().is_empty() {
+        return Err(complaint("the URL carries a user name", fix));
+    }
+    if parsed.path() != "/" || parsed.query().is_some() || parsed.fragment().is_some() {
+        return Err(complaint("this is more than the engine's own address", fix));
     }
     Ok(())
 }
@@ -311,12 +348,15 @@ pub fn variable_value(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// Whether a name says that its value is secret.
+/// Whether a name says that its value is secret. Names that count tokens (`MAX_INPUT_TOKENS`) do not.
 #[must_use]
 pub fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
+    let ends_a_word = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
+    if name.split("TOKEN").skip(1).any(ends_a_word) {
+        return true;
+    }
     [
-        "TOKEN",
         "SECRET",
         "PASSWORD",
         "PASSWD",

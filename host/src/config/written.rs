@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{duration, schema};
+use super::{duration, notify::NotifyWritten, schema, supervision::SupervisionWritten};
 use crate::policy::PolicyFile;
 
 /// A pool file: the engines wanted here and what may be done to get them.
@@ -24,6 +24,9 @@ pub struct PoolFile {
     /// What all pools of this file ask of the policy. The machine's policy is a ceiling.
     #[serde(default)]
     pub policy: Option<PolicyFile>,
+    /// Whom a daemon tells of handoffs, beside their files.
+    #[serde(default)]
+    pub notify: Option<NotifyWritten>,
     /// Of an orchestrator; accepted and not used.
     #[serde(default)]
     #[schemars(extend("x-not-used" = true))]
@@ -104,6 +107,9 @@ pub struct PoolWritten {
     /// How the engine is stopped.
     #[serde(default)]
     pub stop: Option<StopWritten>,
+    /// How a daemon keeps the pool up.
+    #[serde(default)]
+    pub supervision: Option<SupervisionWritten>,
     /// Where engine and model come from.
     #[serde(default)]
     pub provisioning: Option<ProvisioningWritten>,
@@ -142,6 +148,10 @@ pub struct ReadinessWritten {
     /// Default: `120s`.
     #[serde(default)]
     pub stall_timeout: Option<DurationText>,
+    /// Longest time from the engine's start until it is ready, whatever progress it makes: some write
+    /// their log for as long as they wait. Default: `6h`.
+    #[serde(default)]
+    pub timeout: Option<DurationText>,
 }
 
 /// How the engine is stopped.
@@ -205,20 +215,34 @@ pub struct ModelWritten {
     #[serde(rename = "ref")]
     #[schemars(length(min = 1))]
     pub reference: String,
+    /// Where the file behind an `https://` reference can be had as well, in this order: the same bytes,
+    /// told by `checksum`.
+    #[serde(default)]
+    pub mirrors: Vec<String>,
     /// Directory to stage it into instead of the host's store.
     #[serde(default)]
     pub cache_dir: Option<String>,
     /// Expected digest, `sha256:…`.
     #[serde(default)]
     pub checksum: Option<String>,
+    /// Patterns of the files to take from a repository, `*` for any text, `/` included; default:
+    /// those that an engine needs.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// Patterns of the files to leave; they win over `include`.
+    #[serde(default)]
+    pub exclude: Vec<String>,
 }
 
 impl From<ModelWritten> for ModelSource {
     fn from(written: ModelWritten) -> Self {
         Self {
             reference: written.reference,
+            mirrors: written.mirrors,
             cache_dir: written.cache_dir,
             checksum: written.checksum,
+            include: written.include,
+            exclude: written.exclude,
         }
     }
 }

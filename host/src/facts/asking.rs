@@ -1,4 +1,4 @@
-//! Asking tools what version they are: bounded, in parallel, and remembered.
+//! What version tools and libraries are: asked with a limit, in parallel, and remembered.
 
 use std::{
     collections::BTreeMap,
@@ -62,7 +62,7 @@ pub(super) enum Said {
     Unusable(String),
 }
 
-/// Asks tools for their versions, and remembers the answers of files that did not change.
+/// Finds versions of tools and libraries, and remembers those of files that did not change.
 pub(super) struct Versions<'a> {
     pub asker: &'a dyn Ask,
     pub roots: &'a Roots,
@@ -149,6 +149,22 @@ impl<'a> Versions<'a> {
             }
             Err(error) => Said::Unusable(crate::narrate::chain(&error)),
         }
+    }
+
+    /// A version that stands in a file, found there by `find`.
+    pub(super) fn within(
+        &self,
+        path: &Path,
+        find: impl FnOnce(&[u8]) -> Option<String>,
+    ) -> Option<String> {
+        let real = self.roots.real(path);
+        let (key, file) = (format!("within {}", path.display()), looks(&real)?);
+        if let Some(version) = self.memory.recall(&key, &file) {
+            return Some(version);
+        }
+        let version = find(&fs::read(real).ok()?)?;
+        self.memory.remember(key, file, version.clone());
+        Some(version)
     }
 
     /// A question that runs as whoever will use the tool, with next to no environment.

@@ -6,7 +6,7 @@ use engine_provider_api::{Document as _, Facts};
 
 use crate::config::{
     document::{Source, parse},
-    problem::{ConfigError, Problem},
+    problem::{ConfigError, FileKind, Problem},
     schema::{Report, conform_open},
 };
 
@@ -15,13 +15,14 @@ use crate::config::{
 pub fn read(path: &Path) -> Result<Facts, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
         path: path.to_owned(),
+        kind: FileKind::Facts,
         source,
     })?;
     parse_facts(&Source::new(path, text))
 }
 
 fn parse_facts(source: &Source) -> Result<Facts, ConfigError> {
-    let invalid = |problems| ConfigError::invalid(source, problems);
+    let invalid = |problems| ConfigError::invalid(FileKind::Facts, source, problems);
     let node = parse(source).map_err(|problem| invalid(vec![problem]))?;
     let mut report = Report::default();
     let value = conform_open(&Facts::schema().to_value(), &node, "", &mut report);
@@ -67,6 +68,7 @@ mod tests {
             3 |   "gpus": []
               |           ^
         "#);
+        assert_eq!(error.hints()[0].command.as_deref(), Some("{again}"));
         let error = facts("{\"requires\": [\"time-travel\"]}").unwrap_err();
         assert!(error.details()[0].text.contains("time-travel"));
     }

@@ -29,7 +29,7 @@ mod tools;
 
 use std::path::PathBuf;
 
-use engine_provider_api::{Facts, ToolProbe};
+use engine_provider_api::{Facts, Memory, ToolProbe};
 
 pub use asking::{Ask, Processes, VERSION_LIMIT};
 pub use file::read;
@@ -66,6 +66,12 @@ pub struct Collected {
     pub package_index: Option<PackageIndex>,
     /// Programs that were found and not taken.
     pub skipped: Vec<Skipped>,
+}
+
+/// Main memory as it is now. Reads a few small files.
+#[must_use]
+pub fn memory_now(environment: &Environment) -> Memory {
+    system::memory(&Roots::of_this_machine(environment.clone()))
 }
 
 impl Collected {
@@ -128,9 +134,9 @@ impl Collector<'_> {
             gpu::gpus(&versions, self.probe_program.as_ref()),
         )
         .await;
+        let os = system::os(&versions);
         versions.save();
         let (tools, skipped) = tools;
-        let os = system::os(roots);
         let package_index = index::package_index(roots);
         let facts = Facts {
             requires: Vec::new(),

@@ -71,9 +71,19 @@ impl Roots {
 
     /// Names in a directory, sorted; none where it cannot be read.
     pub fn names(&self, directory: impl AsRef<Path>) -> Vec<String> {
+        self.names_that(directory, |_| true)
+    }
+
+    /// The same, of those that are `wanted`: directories of programs have thousands of others.
+    pub fn names_that(
+        &self,
+        directory: impl AsRef<Path>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
         let entries = fs::read_dir(self.real(directory)).into_iter().flatten();
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| wanted(name))
             .collect();
         names.sort();
         names

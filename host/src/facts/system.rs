@@ -5,10 +5,11 @@ use std::{path::Path, sync::LazyLock};
 use engine_provider_api::{Cpu, Memory, Os, PackageManager};
 use regex::Regex;
 
-use super::roots::Roots;
+use super::{asking::Versions, roots::Roots};
 
 /// Reads os-release(5), the kernel's release and the C library's version.
-pub(super) fn os(roots: &Roots) -> Os {
+pub(super) fn os(versions: &Versions<'_>) -> Os {
+    let roots = versions.roots;
     let text = ["/etc/os-release", "/usr/lib/os-release"]
         .iter()
         .find_map(|path| roots.text(path))
@@ -27,7 +28,7 @@ pub(super) fn os(roots: &Roots) -> Os {
         id,
         arch: std::env::consts::ARCH.to_owned(),
         kernel: roots.word("/proc/sys/kernel/osrelease").unwrap_or_default(),
-        glibc: glibc(roots).unwrap_or_default(),
+        glibc: glibc(versions).unwrap_or_default(),
     }
 }
 
@@ -46,11 +47,7 @@ fn os_release(text: &str, name: &str) -> String {
 }
 
 /// Version of glibc: the banner that stands in the library itself.
-fn glibc(roots: &Roots) -> Option<String> {
-    static BANNER: LazyLock<regex::bytes::Regex> = LazyLock::new(|| {
-        regex::bytes::Regex::new(r"GNU C Library [^\n]{0,100}release version ([0-9]+\.[0-9]+)")
-            .expect("the pattern is a constant")
-    });
+fn glibc(versions: &Versions<'_>) -> Option<String> {
     let arch = std::env::consts::ARCH;
     let places = [
         format!("/lib/{arch}-linux-gnu/libc.so.6"),
@@ -58,10 +55,14 @@ fn glibc(roots: &Roots) -> Option<String> {
         "/usr/lib64/libc.so.6".to_owned(),
         "/usr/lib/libc.so.6".to_owned(),
     ];
-    let bytes = places
-        .iter()
-        .find_map(|path| std::fs::read(roots.real(path)).ok())?;
-    let version = BANNER.captures(&bytes)?.get(1)?.as_bytes().to_owned();
+    let file = |path: &&String| versions.roots.real(path).is_file();
+    versions.within(Path::new(places.iter().find(file)?), banner)
+}
+
+fn banner(library: &[u8]) -> Option<String> {
+    let pattern = r"GNU C Library [^\n]{0,100}release version ([0-9]+\.[0-9]+)";
+    let pattern = regex::bytes::Regex::new(pattern).expect("the pattern is a constant");
+    let version = pattern.captures(library)?.get(1)?.as_bytes().to_owned();
     String::from_utf8(version).ok()
 }
 
@@ -150,6 +151,21 @@ pub(super) fn memory(roots: &Roots) -> Memory {
     memory
 }
 
+/// Bytes of files that a control group is charged for and can let go of, as `memory.stat` tells. What
+/// has just been downloaded and hashed is among it.
+fn cached_files(stat: &str) -> u64 {
+    let total = |names: [&str; 2]| {
+        let fields = stat.lines().filter_map(|line| line.split_once(' '));
+        let wanted = fields.filter(|(name, _)| names.contains(name));
+        let bytes = wanted.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok());
+        bytes.reduce(u64::saturating_add)
+    };
+    // Version 1 has figures with and without the groups below.
+    total(["total_inactive_file", "total_active_file"])
+        .or_else(|| total(["inactive_file", "active_file"]))
+        .unwrap_or(0)
+}
+
 /// Limit and use of this process's control group and all above it, in bytes.
 fn cgroup_limits(roots: &Roots) -> Vec<(u64, u64)> {
     let text = roots.text("/proc/self/cgroup").unwrap_or_default();
@@ -173,7 +189,11 @@ fn cgroup_limits(roots: &Roots) -> Vec<(u64, u64)> {
         for directory in inner.ancestors().take_while(|path| path.starts_with(mount)) {
             // "max", or a missing file, is no limit.
             if let Some(bytes) = number(&directory.join(limit)) {
-                limits.push((bytes, number(&directory.join(usage)).unwrap_or(0)));
+                let used = number(&directory.join(usage)).unwrap_or(0);
+                let stat = roots
+                    .text(directory.join("memory.stat"))
+                    .unwrap_or_default();
+                limits.push((bytes, used.saturating_sub(cached_files(&stat))));
             }
         }
     }
@@ -224,7 +244,11 @@ pub(super) fn version_in(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::testing::FakeMachine;
+    use crate::facts::{asking::Processes, testing::FakeMachine};
+
+    fn os(roots: &Roots) -> Os {
+        super::os(&Versions::new(&Processes, roots, None, None))
+    }
 
     #[test]
     fn the_system_is_read_from_its_files() {
@@ -271,11 +295,12 @@ mod tests {
         machine.write("/sys/fs/cgroup/a/memory.max", "409600\n");
         machine.write("/sys/fs/cgroup/a/memory.current", "102400\n");
         machine.write("/sys/fs/cgroup/a/b/memory.max", "max\n");
-        let memory = memory(&machine.roots());
-        assert_eq!(
-            (memory.total_bytes, memory.available_bytes),
-            (409_600, 307_200)
-        );
+        let seen = memory(&machine.roots());
+        assert_eq!((seen.total_bytes, seen.available_bytes), (409_600, 307_200));
+        // Files that were read are let go of where room is needed.
+        let stat = "anon 20480\ninactive_file 40960\nactive_file 20480\n";
+        machine.write("/sys/fs/cgroup/a/memory.stat", stat);
+        assert_eq!(memory(&machine.roots()).available_bytes, 368_640);
     }
 
     #[test]

@@ -130,8 +130,7 @@ fn compiler_pairs(versions: &Versions<'_>) -> Vec<Pair> {
     let mut seen = BTreeSet::new();
     let mut pairs = Vec::new();
     for directory in directories {
-        let mut names = roots.names(&directory);
-        names.retain(|name| compiler_name(name).is_some());
+        let mut names = roots.names_that(&directory, |name| compiler_name(name).is_some());
         // The plain name first: it wins over the numbered one it is a link to.
         names.sort_by_key(|name| (name.len(), name.clone()));
         for name in names {

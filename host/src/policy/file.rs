@@ -13,7 +13,7 @@ use crate::{
         document::{Kind, Source, parse},
         paths::Home,
         places::Places,
-        problem::{ConfigError, Problem},
+        problem::{ConfigError, FileKind, Problem},
         schema::{Report, conform},
     },
     process::Identity,
@@ -35,6 +35,9 @@ pub struct PolicyFile {
     pub allow_aur: Option<bool>,
     /// Whether programs may be downloaded.
     pub allow_binary_downloads: Option<bool>,
+    /// Whether a model that neither its operator nor its source gives a digest for is trusted when it
+    /// is first fetched. Default: yes, said aloud and remembered.
+    pub allow_unverified_models: Option<bool>,
     /// Which hosts may be reached.
     pub network: Option<NetworkWritten>,
     /// Tools that may be run, by program name. Default: those that plans name.
@@ -92,6 +95,8 @@ pub struct Layer {
     pub allow_aur: Option<Setting<bool>>,
     /// `allow_binary_downloads`.
     pub allow_binary_downloads: Option<Setting<bool>>,
+    /// `allow_unverified_models`.
+    pub allow_unverified_models: Option<Setting<bool>>,
     /// `network`.
     pub network: Option<Setting<NetworkPolicy>>,
     /// `tools`.
@@ -102,6 +107,43 @@ pub struct Layer {
     pub engine_environment: Option<Setting<Vec<String>>>,
     /// `environment.steps`.
     pub step_environment: Option<Setting<Vec<String>>>,
+}
+
+impl Layer {
+    /// What it says, wherever that is written: for comparison with another reading.
+    #[must_use]
+    pub fn without_places(self) -> Self {
+        let Self {
+            label,
+            gpu,
+            allow_package_installs,
+            allow_aur,
+            allow_binary_downloads,
+            allow_unverified_models,
+            network,
+            tools,
+            run_as,
+            engine_environment,
+            step_environment,
+        } = self;
+        Self {
+            label,
+            gpu: anywhere(gpu),
+            allow_package_installs: anywhere(allow_package_installs),
+            allow_aur: anywhere(allow_aur),
+            allow_binary_downloads: anywhere(allow_binary_downloads),
+            allow_unverified_models: anywhere(allow_unverified_models),
+            network: anywhere(network),
+            tools: anywhere(tools),
+            run_as: anywhere(run_as),
+            engine_environment: anywhere(engine_environment),
+            step_environment: anywhere(step_environment),
+        }
+    }
+}
+
+fn anywhere<T>(setting: Option<Setting<T>>) -> Option<Setting<T>> {
+    setting.map(|it| Setting::default_of(it.value))
 }
 
 /// Policies of this machine and, below it, of this user, outermost first; those that are there.
@@ -124,12 +166,13 @@ pub fn read(path: &Path, caller: &Caller) -> Result<Option<Layer>, ConfigError> 
         Err(source) => {
             return Err(ConfigError::Read {
                 path: path.to_owned(),
+                kind: FileKind::Policy,
                 source,
             });
         }
     };
     let source = Source::new(path, text);
-    let invalid = |problems| ConfigError::invalid(&source, problems);
+    let invalid = |problems| ConfigError::invalid(FileKind::Policy, &source, problems);
     let node = parse(&source).map_err(|problem| invalid(vec![problem]))?;
     if node.kind == Kind::Null {
         return Ok(Some(Layer::default()));
@@ -182,6 +225,12 @@ pub fn layer_of(
         allow_binary_downloads: set(
             written.allow_binary_downloads,
             "allow_binary_downloads",
+            places,
+            ceiling,
+        ),
+        allow_unverified_models: set(
+            written.allow_unverified_models,
+            "allow_unverified_models",
             places,
             ceiling,
         ),

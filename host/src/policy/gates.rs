@@ -40,6 +40,9 @@ impl Refusal {
             (None, "allow_binary_downloads") => {
                 format!("downloading programs ({})", self.wanted)
             }
+            (None, "allow_unverified_models") => {
+                format!("a model without any digest ({})", self.wanted)
+            }
             (None, "network") => format!("reaching `{}`", self.wanted),
             (None, "tools") => format!("running `{}`", self.wanted),
             (Some(origin), setting) => {
@@ -198,6 +201,17 @@ impl Policy {
             &self.allow_binary_downloads.origin,
             url.to_owned(),
             Some("--allow-binary-downloads"),
+        )
+    }
+
+    /// May a model be used that nobody gives a digest for?
+    pub fn allow_unverified_model(&self, reference: &str) -> Result<(), Refusal> {
+        self.permission(
+            self.allow_unverified_models.value,
+            "allow_unverified_models",
+            &self.allow_unverified_models.origin,
+            reference.to_owned(),
+            None,
         )
     }
 

@@ -18,7 +18,7 @@ pub const SANDBOX_ID: u32 = 64738;
 pub const ENGINE_SANDBOX_ID: u32 = 64739;
 
 /// Who runs the host, and the accounts of the machine.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caller {
     /// Effective user id.
     pub uid: u32,

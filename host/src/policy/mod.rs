@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | `gpu` | `require` | `require` and `forbid` permit only themselves, `prefer` permits all |
 //! | `allow_*` | `false` | `false` forbids, `true` permits to ask |
+//! | `allow_unverified_models` | `true` | `false` forbids |
 //! | `network` | as planned | `offline` permits nothing else; a list permits its hosts |
 //! | `tools` | those that plans name | a list permits its tools |
 //! | `run_as` | as root [`SANDBOX_ID`], else oneself | permits exactly this identity |
@@ -98,6 +99,9 @@ pub struct Policy {
     pub allow_aur: Setting<bool>,
     /// Whether programs may be downloaded.
     pub allow_binary_downloads: Setting<bool>,
+    /// Whether a model that neither its operator nor its source gives a digest for is trusted when it
+    /// is first fetched.
+    pub allow_unverified_models: Setting<bool>,
     /// Which hosts may be reached.
     pub network: Setting<NetworkPolicy>,
     /// Tools that may be run; `None`: those that plans name.
@@ -148,6 +152,7 @@ impl Default for Policy {
             allow_package_installs: Setting::default_of(false),
             allow_aur: Setting::default_of(false),
             allow_binary_downloads: Setting::default_of(false),
+            allow_unverified_models: Setting::default_of(true),
             network: Setting::default_of(NetworkPolicy::AsPlanned),
             tools: Setting::default_of(None),
             run_as: Setting::default_of(None),

@@ -40,6 +40,11 @@ pub fn resolve(
             |layer| &layer.allow_binary_downloads,
             false,
         ),
+        allow_unverified_models: fold.setting(
+            "allow_unverified_models",
+            |layer| &layer.allow_unverified_models,
+            true,
+        ),
         network: fold.setting("network", |layer| &layer.network, default.network.value),
         tools: fold.optional_list("tools", |layer| &layer.tools),
         run_as: fold.run_as(sandbox, caller),

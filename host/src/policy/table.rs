@@ -48,6 +48,12 @@ pub fn rows(policy: &Policy) -> Vec<Row> {
             "--allow-binary-downloads",
         ),
         row(
+            "allow_unverified_models",
+            &policy.allow_unverified_models,
+            policy.allow_unverified_models.value.words(),
+            "policy{} in the pool file",
+        ),
+        row(
             "network",
             &policy.network,
             policy.network.value.words(),
@@ -115,6 +121,7 @@ mod tests {
         allow_package_installs: false (default)
         allow_aur: false (default)
         allow_binary_downloads: false (default)
+        allow_unverified_models: true (default)
         network: as-planned (default)
         tools: those that plans name (default)
         run_as: the user of this process (default)

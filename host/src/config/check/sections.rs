@@ -216,7 +216,7 @@ impl Checking<'_> {
             .as_ref()
             .and_then(|external| external.url.as_ref());
         if let Some(url) = url {
-            self.value("provisioning.external.url", syntax::url(url));
+            self.value("provisioning.external.url", syntax::engine_url(url));
         } else if pool.provisioning.mode == Some(Mode::External) {
             self.problem(
                 "provisioning.mode",

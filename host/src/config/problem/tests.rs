@@ -41,6 +41,20 @@ fn long_lines_are_cut_around_the_place_and_secrets_are_masked() {
 }
 
 #[test]
+fn a_secret_that_a_cut_goes_through_is_masked_whole() {
+    let values = format!("{}PLANTED", "x".repeat(120));
+    let line = format!("{{\"DB_PASSWORD\": \"{values}\", \"mode\": \"sorce\"}}");
+    for column in 1..=line.len() {
+        let source = Source::new("p", line.clone());
+        let text = Problem::new("mode", at(1, column, 7), "no").render(&source);
+        assert!(
+            !text.contains("xxxx") && !text.contains("PLANTED"),
+            "{column}: {text}"
+        );
+    }
+}
+
+#[test]
 fn the_nearest_name_is_near() {
     let names = ["source", "container", "package"];
     assert_eq!(nearest("sorce", names), Some("source"));

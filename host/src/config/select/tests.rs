@@ -21,9 +21,11 @@ fn pick(
         provider: provider.map(str::to_owned),
         directory: directory.path().to_owned(),
     };
-    select(&selection, &Surroundings::default()).map(|selected| match selected {
-        Selected::Pool(wanted) => format!("{} ({})", wanted.pool.id, wanted.notices.len()),
-        Selected::DefaultPool { engine } => format!("default of {engine}"),
+    select(&selection, &PoolFiles::default(), &Surroundings::default()).map(|selected| {
+        match selected {
+            Selected::Pool(wanted) => format!("{} ({})", wanted.pool.id, wanted.notices.len()),
+            Selected::DefaultPool { engine } => format!("default of {engine}"),
+        }
     })
 }
 
@@ -77,7 +79,7 @@ fn a_named_file_that_is_missing_is_an_error_not_the_default_pool() {
         provider: Some("llamacpp".to_owned()),
         ..Selection::default()
     };
-    let error = select(&selection, &Surroundings::default()).unwrap_err();
+    let error = select(&selection, &PoolFiles::default(), &Surroundings::default()).unwrap_err();
     assert_eq!(error.to_string(), "`nowhere.yaml` cannot be read");
     assert_eq!(error.exit(), Exit::Config);
 }

@@ -127,3 +127,44 @@ fn git_is_never_given_an_option_or_a_program() {
         assert_eq!(git_repository(fine), Ok(()));
     }
 }
+
+#[test]
+fn a_name_that_counts_tokens_names_no_secret() {
+    for secret in [
+        "HF_TOKEN",
+        "hf_token_2",
+        "TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "X_API_KEY",
+    ] {
+        assert!(names_a_secret(secret), "{secret}");
+    }
+    for plain in ["MAX_INPUT_TOKENS", "TOKENIZERS_PARALLELISM", "HOME"] {
+        assert!(!names_a_secret(plain), "{plain}");
+    }
+}
+
+#[test]
+fn an_engine_that_runs_already_has_a_plain_http_address() {
+    for fine in [
+        "http://127.0.0.1:8000",
+        "http://host/",
+        "http://[::1]:9",
+        "http://localhost:1",
+    ] {
+        assert_eq!(engine_url(fine), Ok(()), "{fine}");
+    }
+    for bad in [
+        "https://h",
+        "http://h/v1",
+        "http://h?x",
+        "http://me@h",
+        "http://me:pw@h",
+        "file:///etc/passwd",
+        "unix:/x",
+        "h:1",
+        "http://h:70000",
+    ] {
+        assert!(engine_url(bad).is_err(), "{bad}");
+    }
+}

@@ -37,11 +37,11 @@ impl Collector<'_> {
     /// Looks for podman and docker, and for devices that they can give; the evidence says what was
     /// wrong with descriptions of devices. Takes a few milliseconds when nothing changed.
     pub async fn containers(&self) -> (Containers, Vec<Evidence>) {
-        let memory = self
-            .memory
-            .as_ref()
-            .map(|it| it.with_file_name("runtimes.json"));
-        let versions = Versions::new(self.asker, &self.roots, None, self.memory.clone());
+        let beside = |name: &str| self.memory.as_ref().map(|it| it.with_file_name(name));
+        let memory = beside("runtimes.json");
+        // A file of their own: tools are looked at in the same moment, and theirs is written whole.
+        let versions = beside("runtime-versions.json");
+        let versions = Versions::new(self.asker, &self.roots, None, versions);
         let looking = Looking {
             roots: &self.roots,
             settings: Settings::read(&self.roots),
@@ -55,6 +55,7 @@ impl Collector<'_> {
         podman.selinux &= enforces;
         docker.selinux &= enforces;
         looking.remembered.save();
+        looking.versions.save();
         let directories = looking.settings.cdi_directories();
         let (cdi_devices, evidence) = cdi::devices(&self.roots, directories);
         let containers = Containers {

@@ -114,6 +114,20 @@ async fn a_second_look_starts_no_process_until_something_changes() {
 }
 
 #[tokio::test]
+async fn a_second_look_starts_no_process_where_docker_has_no_daemon_either() {
+    let machine = machine();
+    let script = script(&machine);
+    let first = look(&machine, &script).await;
+    let asked = script.asked();
+    assert!(
+        asked.contains(&"/usr/bin/docker --version".to_owned()),
+        "{asked:?}"
+    );
+    assert_eq!(look(&machine, &script).await, first);
+    assert_eq!(script.asked(), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_daemon_that_comes_and_goes_is_seen_each_time() {
     let machine = machine();
     let script = script(&machine);

@@ -214,13 +214,13 @@ fn layer(ceiling: bool) -> impl Strategy<Value = Layer> {
     let origin = file("f", 1, ceiling);
     let parts = (
         proptest::option::of(gpu_policy()),
-        proptest::array::uniform3(proptest::option::of(any::<bool>())),
+        proptest::array::uniform4(proptest::option::of(any::<bool>())),
         proptest::option::of(network()),
         proptest::array::uniform3(proptest::option::of(some_names())),
         proptest::option::of(identity()),
     );
     parts.prop_map(
-        move |(gpu, [packages, aur, binary], network, [tools, engines, steps], run_as)| {
+        move |(gpu, [packages, aur, binary, models], network, [tools, engines, steps], run_as)| {
             fn with<T>(value: Option<T>, origin: &Origin) -> Option<Setting<T>> {
                 value.map(|value| Setting {
                     value,
@@ -233,6 +233,7 @@ fn layer(ceiling: bool) -> impl Strategy<Value = Layer> {
                 allow_package_installs: with(packages, &origin),
                 allow_aur: with(aur, &origin),
                 allow_binary_downloads: with(binary, &origin),
+                allow_unverified_models: with(models, &origin),
                 network: with(network, &origin),
                 tools: with(tools, &origin),
                 run_as: with(run_as, &origin),
@@ -262,6 +263,7 @@ proptest! {
             prop_assert!(below(&policy.allow_package_installs.value, &machine.allow_package_installs));
             prop_assert!(below(&policy.allow_aur.value, &machine.allow_aur));
             prop_assert!(below(&policy.allow_binary_downloads.value, &machine.allow_binary_downloads));
+            prop_assert!(below(&policy.allow_unverified_models.value, &machine.allow_unverified_models));
             prop_assert!(below(&policy.network.value, &machine.network));
             prop_assert!(below(&policy.engine_environment.value, &machine.engine_environment));
             prop_assert!(below(&policy.step_environment.value, &machine.step_environment));
