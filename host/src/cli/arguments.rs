@@ -1,9 +1,26 @@
 //! The command line: every subcommand and flag, with its help.
 
+mod daemon;
+mod engine;
+mod model;
+
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{
+        PossibleValuesParser, Styles, TypedValueParser,
+        styling::{AnsiColor, Effects},
+    },
+};
 use engine_provider_api::{GpuPolicy, Mode};
+
+pub use daemon::{
+    DownArguments, DrainArguments, EventsArguments, Listen, OnTerm, PoolsArguments,
+    ReloadArguments, RestartArguments, ServeArguments, StatusArguments, UpArguments,
+};
+pub use engine::{EngineArguments, EngineCommand};
+pub use model::{AddArguments, CollectArguments, ModelArguments, ModelCommand, ShapeFlag};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,14 +31,30 @@ Examples:
   host doctor                                         what this machine lacks, and the fix
 
 Files: a pool file (./pools.yaml or --config) and policies are described in docs/pool-file.md.
-Environment: HOST_HOME (root of store, state and logs; default: /var/lib/engine-host as root, else
-~/.local/share/engine-host), HOST_PROVIDER_PATH, NO_COLOR, RUST_LOG.";
+
+Environment:
+  HOST_HOME            root of store, state and logs; default: /var/lib/engine-host as root, else
+                       ~/.local/share/engine-host
+  HOST_PROVIDER_PATH   directories with providers, colons between them
+  NO_COLOR, RUST_LOG   no colours; debugging output, for example RUST_LOG=debug
+  OTEL_EXPORTER_OTLP_ENDPOINT, TRACEPARENT   traces, described in docs/observing.md";
+
+/// Directory for handoff files where no other is named.
+const USUAL_HANDOFFS: &str = ".runtime/engines";
+
+/// Colours of help and of errors about the command line, where they are written to a terminal.
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().effects(Effects::BOLD))
+    .usage(AnsiColor::Green.on_default().effects(Effects::BOLD))
+    .literal(AnsiColor::Cyan.on_default().effects(Effects::BOLD))
+    .placeholder(AnsiColor::Cyan.on_default());
 
 /// Takes an LLM inference engine from a pool file to a running, verified, supervised process.
 #[derive(Debug, Parser)]
 #[command(
     name = "host",
     version,
+    styles = STYLES,
     after_help = EXAMPLES,
     arg_required_else_help = true,
     disable_help_subcommand = true
@@ -41,12 +74,14 @@ pub struct OutputFlags {
     /// Print the result (and an error) as JSON on standard output.
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// How events on standard error look.
+    /// How events on standard error look: lines for people, or one JSON object per line.
     #[arg(
         long,
         global = true,
+        value_name = "human|json",
         value_enum,
         default_value_t,
+        hide_possible_values = true,
         help_heading = "Output"
     )]
     pub log_format: LogFormat,
@@ -74,8 +109,8 @@ Examples:
   host provision --provider llamacpp --gpu prefer --allow-package-installs
   host provision --config pools.yaml --pool chat --detach
 
-Stays in the foreground until the engine ends; Ctrl-C stops the engine and removes its handoff. Where
-the pool runs already with the same settings, prints its URL and returns at once.")]
+Stays in the foreground until the engine ends; Ctrl-C stops the engine and removes its handoff. \
+Where the pool runs already with the same settings, prints its URL and returns at once.")]
     Provision(ProvisionArguments),
     /// Show what would be done and what would run; changes nothing.
     #[command(after_help = "\
@@ -88,14 +123,66 @@ Examples:
 Examples:
   host prepare --config pools.yaml --pool chat --json")]
     Prepare(JobArguments),
+    /// Pin provider, engine and model of a pool file in `host.lock` beside it.
+    #[command(after_help = "\
+Examples:
+  host lock                          pin what is not pinned yet, keep what is
+  host lock --check                  whether that would change anything; writes nothing
+  host lock --update chat.model      ask for the model of pool `chat` again, and for nothing else
+  host provision --locked            exactly what is locked, or a list of what is not
+
+Builds nothing. Branches, tags and versions are asked for; a model whose digest nobody says is fetched.")]
+    Lock(LockArguments),
     /// Say, per provider and mode, whether this machine can do it, and what fixes it.
     Doctor(DoctorArguments),
     /// Print what this machine is and has.
     #[command(after_help = "\
 Examples:
   host facts
-  host facts --json > this-machine.json     for `--facts` elsewhere, or a bug report")]
+  host facts --json > this-machine.json     for `--facts` elsewhere, or a bug report
+  host facts --facts gpu-box.json           what was recorded there, for people")]
     Facts(FactsArguments),
+    /// Keep the pools of a pool file up, and serve an API about them.
+    #[command(after_help = "\
+Examples:
+  host serve                                   pools.yaml here; API on 127.0.0.1:9200
+  host serve --config /etc/engine-host/pools.yaml --listen none
+  host serve --replace                         take over from a running daemon, its engines run on
+
+HUP reads the pool file again and applies what differs. TERM and INT stop every engine, unless \
+--on-term keep. Killed, its engines run on for --orphan-limit, for the next daemon to adopt.")]
+    Serve(ServeArguments),
+    /// Bring pools up and keep them up; starts a daemon where none runs.
+    #[command(after_help = "\
+Examples:
+  host up                  every pool that does not wait for demand
+  host up chat")]
+    Up(UpArguments),
+    /// Stop a pool, or the daemon with all of them.
+    #[command(after_help = "\
+Examples:
+  host down chat
+  host down --daemon")]
+    Down(DownArguments),
+    /// Show what the daemon knows of its pools.
+    #[command(after_help = "\
+Examples:
+  host status
+  host status --watch
+  host status chat --json")]
+    Status(StatusArguments),
+    /// Stop a pool once its requests are finished.
+    Drain(DrainArguments),
+    /// Swap a pool's engines for what the pool file has now; on failure the old ones serve.
+    #[command(after_help = "\
+Examples:
+  host reload chat
+  host reload              apply whatever differs in the pool file")]
+    Reload(ReloadArguments),
+    /// Stop and start a pool's engines.
+    Restart(RestartArguments),
+    /// Follow what the daemon does.
+    Events(EventsArguments),
     /// List the engines of this installation.
     Ps,
     /// Stop engines.
@@ -110,6 +197,26 @@ Examples:
   host logs chat -f
   host logs -n 100")]
     Logs(LogsArguments),
+    /// List, add, verify and remove the models that are here.
+    #[command(after_help = "\
+Examples:
+  host model list
+  host model add builtin:haiku
+  host model gc --max-size 50GB --older-than 30d --dry-run")]
+    Model(ModelArguments),
+    /// List and remove the engines and sources that are here.
+    #[command(after_help = "\
+Examples:
+  host engine list
+  host engine remove llamacpp/build
+  host engine gc --older-than 30d --dry-run")]
+    Engine(EngineArguments),
+    /// Show what takes space, and what a clean-up would free.
+    #[command(after_help = "\
+Examples:
+  host disk
+  host disk --json")]
+    Disk,
     /// List and inspect providers; executes none of them.
     #[command(subcommand)]
     Provider(ProviderCommand),
@@ -132,15 +239,24 @@ Examples:
 }
 
 impl Command {
+    /// Whether it stays and serves.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        matches!(self, Self::Serve(_))
+    }
+
     /// `--authfile`, of the commands that have it.
     #[must_use]
     pub fn authfile(&self) -> Option<&Path> {
-        let job = match self {
-            Self::Provision(arguments) => &arguments.job,
-            Self::Plan(job) | Self::Prepare(job) => job,
+        let file = match self {
+            Self::Provision(arguments) => &arguments.job.authfile,
+            Self::Plan(job) | Self::Prepare(job) => &job.authfile,
+            Self::Lock(lock) => &lock.authfile,
+            Self::Serve(arguments) => &arguments.pools.authfile,
+            Self::Up(arguments) => &arguments.pools.authfile,
             _ => return None,
         };
-        job.authfile.as_deref()
+        file.as_deref()
     }
 }
 
@@ -156,11 +272,17 @@ pub struct JobArguments {
     /// Provider, by name. Without a pool file: use its default pool.
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
-    /// How the engine comes onto the machine.
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    /// How the engine comes onto the machine: source, container, package, binary or external. Default:
+    /// the pool's, else the provider's.
+    #[arg(long, value_name = "MODE", value_parser = mode(), hide_possible_values = true)]
     pub mode: Option<Mode>,
     /// Container runtime to use. Default: podman where it works, else docker.
-    #[arg(long, value_name = "podman|docker", value_enum)]
+    #[arg(
+        long,
+        value_name = "podman|docker",
+        value_enum,
+        hide_possible_values = true
+    )]
     pub container_runtime: Option<RuntimeFlag>,
     /// File with credentials for registries, as `podman login --authfile` writes it.
     #[arg(long, value_name = "FILE")]
@@ -168,14 +290,20 @@ pub struct JobArguments {
     /// Model to serve instead of the pool's, for example `./model.gguf`.
     #[arg(long, value_name = "REFERENCE")]
     pub model: Option<String>,
+    /// Hash the model again, though it looks as it did when it was hashed.
+    #[arg(long)]
+    pub verify: bool,
     /// What is allowed.
     #[command(flatten)]
     pub policy: PolicyFlags,
     /// How providers are opened and the machine is seen.
     #[command(flatten)]
     pub host: HostFlags,
+    /// Use exactly what `host.lock` beside the pool file pins, or refuse and list what differs.
+    #[arg(long, help_heading = "Policy")]
+    pub locked: bool,
     /// Directory for handoff files.
-    #[arg(long, value_name = "DIR", default_value = ".runtime/engines")]
+    #[arg(long, value_name = "DIR", default_value = USUAL_HANDOFFS)]
     pub handoff_dir: PathBuf,
     /// Passed through to every event as `correlation_id`.
     #[arg(long, value_name = "ID", hide_short_help = true)]
@@ -187,7 +315,12 @@ pub struct JobArguments {
 #[command(next_help_heading = "Policy")]
 pub struct PolicyFlags {
     /// Whether a GPU must, may or must not be used. Default: require; nothing falls back silently.
-    #[arg(long, value_name = "require|prefer|forbid", value_parser = gpu)]
+    #[arg(
+        long,
+        value_name = "require|prefer|forbid",
+        value_parser = gpu(),
+        hide_possible_values = true
+    )]
     pub gpu: Option<GpuPolicy>,
     /// Install missing distribution packages that the plan names.
     #[arg(long)]
@@ -208,9 +341,15 @@ pub struct HostFlags {
     #[arg(long, value_name = "DIR")]
     pub provider_path: Vec<PathBuf>,
     /// Where providers run: in a sandboxed worker process, or in this one.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_name = "worker|in-process",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
     pub isolation: IsolationFlag,
-    /// Plan for the machine described in this file, from `host facts --json`.
+    /// Take the machine described in this file, from `host facts --json`, for this one.
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
 }
@@ -256,12 +395,66 @@ pub struct ProvisionArguments {
     pub detach: bool,
 }
 
+/// Arguments of `host lock`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LockArguments {
+    /// Pool file, YAML or JSON. Default: `pools.yaml` here, where there is one.
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Pool of that file, may be given several times. Default: all of them.
+    #[arg(long = "pool", short, value_name = "ID")]
+    pub pools: Vec<String>,
+    /// Only pools of this engine. Without a pool file: the provider's default pool.
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
+    /// Lock the pools for this mode instead of their own; other modes stay locked.
+    #[arg(long, value_name = "MODE", value_parser = mode(), hide_possible_values = true)]
+    pub mode: Option<Mode>,
+    /// Say whether the lock file is complete and as it would be written; write nothing.
+    #[arg(long)]
+    pub check: bool,
+    /// Ask again for what is named: `POOL`, `POOL.provider`, `POOL.engine`, `POOL.model`; without a
+    /// name for everything. What is not named stays as it is.
+    #[arg(long, value_name = "NAME", num_args = 0..)]
+    pub update: Option<Vec<String>>,
+    /// Container runtime to use. Default: podman where it works, else docker.
+    #[arg(
+        long,
+        value_name = "podman|docker",
+        value_enum,
+        hide_possible_values = true
+    )]
+    pub container_runtime: Option<RuntimeFlag>,
+    /// File with credentials for registries, as `podman login --authfile` writes it.
+    #[arg(long, value_name = "FILE")]
+    pub authfile: Option<PathBuf>,
+    /// What is allowed.
+    #[command(flatten)]
+    pub policy: PolicyFlags,
+    /// Directory with providers, searched before all others; may be given several times.
+    #[arg(long, value_name = "DIR", help_heading = "Host")]
+    pub provider_path: Vec<PathBuf>,
+    /// Where providers run: in a sandboxed worker process, or in this one.
+    #[arg(
+        long,
+        value_name = "worker|in-process",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        help_heading = "Host"
+    )]
+    pub isolation: IsolationFlag,
+}
+
 /// Arguments of `host doctor`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DoctorArguments {
     /// Only this provider.
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
+    /// Only this container runtime. Default: podman where it works, else docker.
+    #[arg(long, value_name = "podman|docker", value_enum)]
+    pub container_runtime: Option<RuntimeFlag>,
     /// What is allowed.
     #[command(flatten)]
     pub policy: PolicyFlags,
@@ -344,18 +537,21 @@ pub enum ConfigCommand {
     },
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
-    word(text, "source, container, package, binary, external")
+fn mode() -> impl TypedValueParser<Value = Mode> {
+    word(&["source", "container", "package", "binary", "external"])
 }
 
-fn gpu(text: &str) -> Result<GpuPolicy, String> {
-    word(text, "require, prefer, forbid")
+fn gpu() -> impl TypedValueParser<Value = GpuPolicy> {
+    word(&["require", "prefer", "forbid"])
 }
 
-/// Reads a word the way pool files do, so that both accept the same ones.
-fn word<T: serde::de::DeserializeOwned>(text: &str, words: &str) -> Result<T, String> {
-    serde_json::from_value(serde_json::Value::String(text.to_owned()))
-        .map_err(|_| format!("expected one of: {words}"))
+/// Reads one of these words the way pool files do, so that both accept the same ones.
+fn word<T>(words: &[&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: serde::de::DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words.iter().copied())
+        .try_map(|word| serde_json::from_value(serde_json::Value::String(word)))
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! `host doctor`: what this machine lacks, per provider and mode, and what fixes it.
 //!
 //! The core is pure: a provider was asked to plan its default pool in each of its modes, and
-//! [`judge`] says what those answers mean on this machine and under this policy.
+//! [`judge`] says what those answers mean on this machine and under this policy; [`missing`] adds what no
+//! provider sees. How it is told is in [`shown`].
 
 mod containers;
+mod missing;
+mod shown;
 
-use std::{collections::BTreeSet, io::Write};
+use std::collections::BTreeSet;
 
 use engine_provider_api::{
-    Act, Facts, Hint, Mode, Plan, ProviderError, ProviderInfo, ToolRequirement,
+    Act, Facts, GpuPolicy, Hint, Mode, Plan, ProviderError, ProviderInfo, ToolRequirement,
 };
 
-use super::{config::Form, report::Called};
 use crate::{
     act::{Family, is_at_least},
     fault::{Exit, Fault, hint},
@@ -54,21 +56,36 @@ pub struct Row {
     pub notes: Vec<String>,
 }
 
+impl Row {
+    /// Whether another mode of the same provider has the same verdict for the same reasons: then they
+    /// are told once.
+    fn is_judged_like(&self, other: &Self) -> bool {
+        let verdict = |row: &Self| Self {
+            mode: Mode::Source,
+            default: false,
+            ..row.clone()
+        };
+        verdict(self) == verdict(other)
+    }
+}
+
 /// Judges what a provider answered when it was asked to plan its default pool.
 ///
-/// `plans`: one answer per mode that was asked for. `root`: whether the host runs as root, so that
-/// the commands to paste need no `sudo`.
+/// `plans`: one answer per mode that was asked for. `runtime`: the only container runtime that will do.
+/// `root`: whether the host runs as root, so that the commands to paste need no `sudo`.
 #[must_use]
 pub fn judge(
     info: &ProviderInfo,
     facts: &Facts,
     policy: &Policy,
     plans: &[(Mode, Result<Plan, ProviderError>)],
+    runtime: Option<&str>,
     root: bool,
 ) -> Vec<Row> {
     let machine = Machine {
         facts,
         policy,
+        runtime,
         root,
     };
     plans
@@ -94,18 +111,6 @@ pub fn judge(
             }
         })
         .collect()
-}
-
-/// Adds that the home cannot be used, whatever else is ready: nothing would run before that is mended.
-pub fn add_home_problem(rows: &mut [Row], problem: &dyn Fault) {
-    for row in rows {
-        if row.state == State::Ready {
-            row.state = State::CanBeMade;
-        }
-        row.would_run = false;
-        row.reasons.push(crate::narrate::chain(problem));
-        row.fixes.extend(problem.hints());
-    }
 }
 
 /// How the program ends: whether the default job of some provider would run.
@@ -146,6 +151,7 @@ fn refused(error: &ProviderError) -> Verdict {
 struct Machine<'a> {
     facts: &'a Facts,
     policy: &'a Policy,
+    runtime: Option<&'a str>,
     root: bool,
 }
 
@@ -170,15 +176,21 @@ impl Machine<'_> {
             }
         }
         let mut acts = plan.steps.iter().map(|step| &step.act);
-        if acts.any(|act| matches!(act, Act::PullImage(_))) {
-            self.containers(&mut verdict);
+        // Files are taken out of an image by a runtime that never runs it: no GPU is asked of that one.
+        let gpu = acts.find_map(|act| match act {
+            Act::PullImage(_) => Some(self.policy.gpu.value),
+            Act::ExtractImage(_) => Some(GpuPolicy::Forbid),
+            _ => None,
+        });
+        if let Some(gpu) = gpu {
+            self.containers(gpu, &mut verdict);
         }
         verdict
     }
 
-    /// A plan that pulls an image needs something that runs it.
-    fn containers(&self, verdict: &mut Verdict) {
-        let found = containers::judge(self.facts, self.policy.gpu.value, None);
+    /// A plan that pulls an image needs something that has it.
+    fn containers(&self, gpu: GpuPolicy, verdict: &mut Verdict) {
+        let found = containers::judge(self.facts, gpu, self.runtime);
         verdict.notes.extend(found.notes);
         if found.reasons.is_empty() {
             return;
@@ -269,55 +281,10 @@ fn forbidden(refusal: Refusal, verdict: &mut Verdict) {
     verdict.fixes.extend(refusal.hints());
 }
 
-/// Writes the verdicts; `called`: for commands to paste.
-pub fn write(
-    out: &mut dyn Write,
-    rows: &[Row],
-    form: Form,
-    called: &Called,
-) -> std::io::Result<()> {
-    if form == Form::Json {
-        let shown: Vec<Row> = rows.iter().map(|row| with_commands(row, called)).collect();
-        let json = serde_json::json!({ "rows": shown, "would_run": exit(rows) == Exit::Success });
-        return writeln!(out, "{json}");
-    }
-    for row in rows {
-        let state = match row.state {
-            State::Ready => "ready",
-            State::CanBeMade => "can be made ready",
-            State::Cannot => "cannot",
-        };
-        let default = if row.default { " (default)" } else { "" };
-        writeln!(out, "{} {}{default}: {state}", row.provider, row.mode)?;
-        for reason in &row.reasons {
-            writeln!(out, "  why: {reason}")?;
-        }
-        for fix in &with_commands(row, called).fixes {
-            writeln!(out, "  fix: {}", fix.text)?;
-            for line in fix.command.iter().flat_map(|command| command.lines()) {
-                writeln!(out, "         {line}")?;
-            }
-        }
-        for note in row.warnings.iter().chain(&row.notes) {
-            writeln!(out, "  note: {note}")?;
-        }
-    }
-    Ok(())
-}
-
-/// The row with commands that can be pasted. What a provider wants tried again is its main job.
-fn with_commands(row: &Row, called: &Called) -> Row {
-    let mut row = row.clone();
-    let job = format!("{{host}} provision --provider {}", row.provider);
-    for fix in &mut row.fixes {
-        if let Some(command) = &mut fix.command {
-            *command = called.fill(&command.replace("{again}", &job));
-        }
-    }
-    row
-}
-
-pub(super) use containers::named;
+pub use containers::{RuntimeRow, RuntimeState};
+pub(super) use containers::{named, runtimes};
+pub use missing::{MissingModel, add_home_problem, add_missing_model, add_missing_packages};
+pub use shown::{LeftContainer, Report, left_containers, write};
 
 #[cfg(test)]
 mod tests;

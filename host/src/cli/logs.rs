@@ -1,23 +1,16 @@
-//! `host logs`: an engine's log, and what is added to it.
+//! `host logs`: an engine's log, and what is added to it, without the secrets that are known here: those
+//! that look like one, and what variables hold whose names say so.
 
 use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::MetadataExt,
+    io::{self, Write},
     path::PathBuf,
-    time::Duration,
 };
 
 use crate::{
-    config::paths::Home,
-    engine::{EngineError, instances, logged},
+    config::{environment::Environment, paths::Home},
+    engine::{EngineError, Lines, Tail, logged},
+    narrate::Secrets,
 };
-
-/// Pause between two looks for more.
-const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Most bytes looked through for the last lines.
-const TAIL_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Prints the last `lines` lines of a pool's newest log (of any pool's, where none is named), then,
 /// with `follow`, what is added until the engine is gone. A pool is named by itself or, where it has
@@ -27,24 +20,36 @@ pub async fn run(
     pool: Option<&str>,
     follow: bool,
     lines: usize,
+    secrets: &Secrets,
     out: &mut dyn Write,
 ) -> Result<(), EngineError> {
     let path = find(home, pool)?;
-    let failed = |source| EngineError::Output { source };
-    let mut file = File::open(&path).map_err(failed)?;
-    let mut position = print_tail(&mut file, lines, out).map_err(failed)?;
-    if !follow {
-        return Ok(());
+    let mut whole = Lines::default();
+    let mut tail = Tail::open(home, &path, lines)?;
+    while let Some(bytes) = tail.next_of_last().await? {
+        print(whole.add(bytes), secrets, out)?;
     }
-    loop {
-        // Asked before reading: what it says last is then still read.
-        let lives = instances(home)?.iter().any(|engine| engine.log == path);
-        position = print_new(&mut file, position, out).map_err(failed)?;
-        if !lives {
-            return Ok(());
+    while follow && let Some(bytes) = tail.next().await? {
+        print(whole.add(bytes), secrets, out)?;
+    }
+    print(whole.rest(), secrets, out)
+}
+
+/// Registers what variables hold whose names say that it is secret: an engine that has it may print it.
+pub(super) fn keep_secret(secrets: &Secrets, environment: &Environment) {
+    for (name, value) in environment.all() {
+        let assigned = format!("{name}=x");
+        if secrets.mask(&assigned) != assigned {
+            secrets.register(&value);
         }
-        tokio::time::sleep(FOLLOW_INTERVAL).await;
     }
+}
+
+fn print(bytes: Vec<u8>, secrets: &Secrets, out: &mut dyn Write) -> Result<(), EngineError> {
+    let text = String::from_utf8_lossy(&bytes);
+    let told = secrets.mask(&text);
+    let written = out.write_all(told.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|source: io::Error| EngineError::Output { source })
 }
 
 fn find(home: &Home, pool: Option<&str>) -> Result<PathBuf, EngineError> {
@@ -67,56 +72,9 @@ fn find(home: &Home, pool: Option<&str>) -> Result<PathBuf, EngineError> {
     })
 }
 
-fn print_tail(file: &mut File, lines: usize, out: &mut dyn Write) -> io::Result<u64> {
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
-    out.write_all(tail(&bytes, lines))?;
-    out.flush()?;
-    Ok(length.max(file.stream_position()?))
-}
-
-/// The last lines of a text.
-fn tail(bytes: &[u8], lines: usize) -> &[u8] {
-    let ends = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let start = ends
-        .iter()
-        .enumerate()
-        .rev()
-        .filter(|(_, byte)| **byte == b'\n')
-        .nth(lines.saturating_sub(1))
-        .map_or(0, |(at, _)| at + 1);
-    if lines == 0 { &[] } else { &bytes[start..] }
-}
-
-/// Prints what came since; starts over where the log has been cut in the middle.
-fn print_new(file: &mut File, position: u64, out: &mut dyn Write) -> io::Result<u64> {
-    let length = file.metadata()?.size();
-    let from = if length < position {
-        length / 2
-    } else {
-        position
-    };
-    file.seek(SeekFrom::Start(from))?;
-    let copied = io::copy(file, out)?;
-    out.flush()?;
-    Ok(from + copied)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_lines_are_whole() {
-        let text = b"one\ntwo\nthree\n";
-        assert_eq!(tail(text, 2), b"two\nthree\n");
-        assert_eq!(tail(text, 9), text);
-        assert_eq!(tail(text, 0), b"");
-        assert_eq!(tail(b"one\nunfinished", 1), b"unfinished");
-        assert_eq!(tail(b"", 3), b"");
-    }
 
     #[tokio::test]
     async fn a_pool_is_found_by_its_name_and_another_is_named() {
@@ -128,12 +86,34 @@ mod tests {
         std::os::unix::fs::symlink("engine-1.log", logs.join("latest.log")).unwrap();
         for name in [None, Some("chat"), Some("chat-r0")] {
             let mut out = Vec::new();
-            run(&home, name, true, 10, &mut out).await.unwrap();
+            let secrets = Secrets::default();
+            run(&home, name, true, 10, &secrets, &mut out)
+                .await
+                .unwrap();
             assert_eq!(out, b"hello\n");
         }
-        let error = run(&home, Some("chit"), false, 1, &mut Vec::new())
-            .await
-            .unwrap_err();
+        let (secrets, mut out) = (Secrets::default(), Vec::new());
+        let chit = run(&home, Some("chit"), false, 1, &secrets, &mut out);
+        let error = chit.await.unwrap_err();
         assert_eq!(error.to_string(), "there is no engine log of pool `chit`");
+    }
+
+    #[tokio::test]
+    async fn what_an_engine_prints_of_secrets_is_masked() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let logs = home.logs().join("chat-r0");
+        std::fs::create_dir_all(&logs).unwrap();
+        let text = "uses hf_plantedplantedplanted\nand plain-words of SERVICE\nlast";
+        std::fs::write(logs.join("engine-1.log"), text).unwrap();
+        let secrets = Secrets::default();
+        let pairs = [("SERVICE_PASSWORD", "plain-words"), ("SHELL", "last")];
+        keep_secret(&secrets, &Environment::from_pairs(pairs));
+        let mut out = Vec::new();
+        run(&home, None, true, 10, &secrets, &mut out)
+            .await
+            .unwrap();
+        let printed = String::from_utf8(out).unwrap();
+        assert_eq!(printed, "uses ***\nand *** of SERVICE\nlast");
     }
 }

@@ -1,13 +1,19 @@
 //! The terminal: arguments in, words out. The only room that knows there is one.
 
 pub mod arguments;
+mod columns;
 pub mod config;
 mod context;
+mod daemon;
+mod disk;
 pub mod doctor;
+mod engines;
 pub mod facts;
 mod json_lines;
+mod lock;
 pub mod logs;
 mod manual;
+mod model;
 mod plan;
 mod prepare;
 pub mod provider;
@@ -18,6 +24,7 @@ mod signals;
 pub mod stop;
 mod survey;
 pub mod terminal;
+mod traces;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -32,6 +39,7 @@ use crate::{
     engine,
     fault::{Exit, Failure},
     narrate::Actor,
+    process::share_one_heap,
     provider::Search,
 };
 
@@ -50,38 +58,49 @@ pub fn main() -> ExitCode {
             });
         }
     };
-    let mut context = Context::new(cli.output.clone());
+    let mut context = Context::new(cli.output.clone(), cli.command.serves());
     if let Err(error) = context.use_authfile(cli.command.authfile()) {
         return ExitCode::from(context.report(&error).code());
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match runtime(&cli.command) {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: the program could not set itself up\n cause: {error}");
             return ExitCode::from(Exit::Internal.code());
         }
     };
-    let outcome = runtime.block_on(run(&context, cli));
+    let outcome = runtime.block_on(context.traces.during(&context.host, run(&context, cli)));
     // Threads that wait for a hung disk must not keep the program.
     runtime.shutdown_background();
     let exit = match outcome {
-        Ok(exit) => exit,
+        Ok(exit) => context.end(exit),
         Err(failure) => context.report(&*failure),
     };
     ExitCode::from(exit.code())
+}
+
+/// A command does one thing after the other; a daemon must answer while an engine's log is read.
+fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
+    const THREADS: usize = 2;
+    let mut builder = match command.serves() {
+        true => {
+            share_one_heap();
+            tokio::runtime::Builder::new_multi_thread()
+        }
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    builder.worker_threads(THREADS).enable_all().build()
 }
 
 async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Plan(arguments) => plan::run(context, &arguments).await,
         Command::Prepare(arguments) => prepare::run(context, &arguments).await,
+        Command::Lock(arguments) => lock::run(context, &arguments).await,
         Command::Provider(command) => provider_command(context, command),
         Command::Config(command) => config_command(context, command),
         Command::Completions { shell } => {
-            manual::completions(shell, &mut std::io::stdout());
+            context.print(&manual::completions(shell));
             Ok(Exit::Success)
         }
         Command::Man { directory } => {
@@ -101,10 +120,24 @@ async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
             Ok(Exit::Success)
         }
         Command::Stop(arguments) => stop_command(context, &arguments).await,
+        Command::Serve(arguments) => daemon::serve(context, &arguments).await,
+        Command::Up(arguments) => daemon::up(context, &arguments).await,
+        Command::Down(arguments) => daemon::down(context, &arguments).await,
+        Command::Drain(arguments) => daemon::drain(context, &arguments).await,
+        Command::Reload(arguments) => daemon::reload(context, &arguments).await,
+        Command::Restart(arguments) => daemon::restart(context, &arguments).await,
+        Command::Status(arguments) => daemon::status(context, &arguments).await,
+        Command::Events(arguments) => daemon::events(context, &arguments).await,
+        Command::Model(arguments) => model::run(context, &arguments).await,
+        Command::Engine(arguments) => engines::run(context, &arguments).await,
+        Command::Disk => disk::run(context).await,
         Command::Logs(arguments) => {
             let (home, pool) = (&context.host.home, arguments.pool.as_deref());
+            let secrets = context.host.narrator.secrets();
+            logs::keep_secret(secrets, &context.host.environment);
+            let (follow, lines) = (arguments.follow, arguments.lines);
             let out = &mut std::io::stdout();
-            logs::run(home, pool, arguments.follow, arguments.lines, out).await?;
+            logs::run(home, pool, follow, lines, secrets, out).await?;
             Ok(Exit::Success)
         }
     }

@@ -11,9 +11,12 @@ use crate::{
 
 pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
     let request = context.request(arguments);
-    let host = &context.host;
-    let chosen = host.choose(&request).await?;
-    let planned = host.plan(chosen, &request).await?;
+    let (job, host) = context.host.job("plan");
+    let planned = async {
+        let chosen = host.choose(&request).await?;
+        host.plan(chosen, &request).await
+    };
+    let planned = job.end_with_failure(planned.await)?;
     let view = planned.view();
     if context.output.json {
         let value = serde_json::to_value(&view).expect("a view is plain data");
@@ -26,9 +29,17 @@ pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<E
 
 /// The plan for people: one screen, in the order in which it happens.
 pub(super) fn render(view: &PlanView) -> String {
+    let run = &view.run;
+    let (pool, engine, provider) = (&view.pool_id, &view.engine, &view.provider);
+    // Of an engine that somebody else has started neither GPU nor profile is this host's matter.
+    let is_ours = run.external.is_none();
+    let from = match is_ours {
+        true => format!("from {}, gpu {}", view.mode, view.gpu),
+        false => "that runs already".to_owned(),
+    };
     let mut text = format!(
-        "pool {}: {} from {}, gpu {}, provider {} {}\n\n",
-        view.pool_id, view.engine, view.mode, view.gpu, view.provider.name, view.provider.version
+        "pool {pool}: {engine} {from}, provider {} {}\n\n",
+        provider.name, provider.version
     );
     for step in &view.steps {
         let size = step
@@ -41,10 +52,11 @@ pub(super) fn render(view: &PlanView) -> String {
             step.id, step.state, step.detail
         );
     }
-    let run = &view.run;
     let _ = writeln!(text, "\nengine version  {}", run.engine_version);
     let _ = writeln!(text, "model           {}", run.model.id);
-    let _ = writeln!(text, "profile         {}", run.profile);
+    if is_ours {
+        let _ = writeln!(text, "profile         {}", run.profile);
+    }
     if !run.device_mask.is_empty() {
         let _ = writeln!(text, "GPUs            {}", run.device_mask.join(", "));
     }

@@ -9,16 +9,19 @@ use crate::{
 pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<Exit, Failure> {
     let received = signals::cancel_on_signal(context.host.cancel.clone());
     let request = context.request(arguments);
-    let host = &context.host;
-    let chosen = host.choose(&request).await?;
-    let planned = host.plan(chosen, &request).await?;
-    let obtained = match host.obtain(planned, &request).await {
+    let (job, host) = context.host.job("prepare");
+    let obtained = async {
+        let chosen = host.choose(&request).await?;
+        let planned = host.plan(chosen, &request).await?;
+        host.obtain(planned, &request).await
+    };
+    let obtained = match job.end_with_failure(obtained.await) {
         Ok(obtained) => obtained,
         Err(failure) => return received.or(failure),
     };
     let view = view(&obtained)?;
     if context.output.json {
-        context.print_json(&document(&obtained, view));
+        context.print_json(&document(&obtained, view)?);
     } else {
         context.print(&render(&obtained, &view));
     }
@@ -26,13 +29,15 @@ pub(super) async fn run(context: &Context, arguments: &JobArguments) -> Result<E
 }
 
 /// The prepared engine with its command in the classic form beside it.
-fn document(obtained: &Obtained, view: RunView) -> serde_json::Value {
+fn document(obtained: &Obtained, view: RunView) -> Result<serde_json::Value, Failure> {
     let mut document =
         serde_json::to_value(&obtained.engine).expect("a prepared engine is plain data");
     document["command"] = serde_json::to_value(view.command).expect("a view is plain data");
     document["artifacts"] =
         serde_json::to_value(&obtained.artifacts).expect("artifacts are plain data");
-    document
+    document["records"] =
+        serde_json::to_value(obtained.records()?).expect("manifests are plain data");
+    Ok(document)
 }
 
 fn view(obtained: &Obtained) -> Result<RunView, Failure> {

@@ -5,11 +5,12 @@ use std::{
     path::Path,
 };
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use engine_provider_api::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::columns::{columns, printed};
 use crate::provider::{
     Catalog, Entry, Found, Outcome, ProviderFault, Search, Tier, Trust, inspect as inspect_file,
 };
@@ -182,7 +183,7 @@ impl ProviderList {
         if of_state(State::Chosen).next().is_none() {
             writeln!(out, "No provider can be used.")?;
         } else {
-            writeln!(out, "{}", table(of_state(State::Chosen)))?;
+            out.write_all(printed(table(of_state(State::Chosen))).as_bytes())?;
         }
         for (state, title) in [
             (State::Shadowed, "Not used"),
@@ -211,11 +212,8 @@ impl ProviderList {
 }
 
 fn table<'a>(providers: impl Iterator<Item = &'a ProviderEntry>) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["NAME", "VERSION", "MODES", "FOUND", "PATH"]);
+    let mut table = columns();
+    table.set_header(["NAME", "VERSION", "MODES", "FOUND", "PATH"]);
     for one in providers {
         table.add_row([
             one.name.clone(),
@@ -224,10 +222,6 @@ fn table<'a>(providers: impl Iterator<Item = &'a ProviderEntry>) -> Table {
             one.tier.to_string(),
             one.path.clone(),
         ]);
-    }
-    // The preset has a padding on the outer sides too.
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
     }
     table
 }

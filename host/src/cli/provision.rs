@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
+use engine_provider_api::Mode;
 use futures_util::future::{join_all, select_all};
 use tokio_util::sync::CancellationToken;
 
 use super::{arguments::ProvisionArguments, context::Context, signals};
 use crate::{
-    drive::Obtained,
+    drive::{Host, Obtained},
     engine::{EngineEnd, Instance, Outcome, RunningEngine},
     fault::{Exit, Failure},
-    process::quote,
+    process::{quote, rest},
 };
 
 pub(super) async fn run(
@@ -29,7 +30,24 @@ async fn journey(
     arguments: &ProvisionArguments,
     hurry: &CancellationToken,
 ) -> Result<(), Failure> {
-    let host = &context.host;
+    let (job, host) = context.host.job("provision");
+    let running = job.end_with_failure(bring_up(context, &host, arguments, hurry).await)?;
+    if arguments.detach {
+        for engine in running {
+            engine.keep().await?;
+        }
+        return Ok(());
+    }
+    watch(context, &running, hurry).await
+}
+
+/// Starts every replica; those that were started here.
+async fn bring_up(
+    context: &Context,
+    host: &Host,
+    arguments: &ProvisionArguments,
+    hurry: &CancellationToken,
+) -> Result<Vec<RunningEngine>, Failure> {
     let request = context.request(&arguments.job);
     // The keeper comes up while the provider's worker does.
     let (chosen, ()) = tokio::join!(host.choose(&request), async { host.keeper.warm_up() });
@@ -59,13 +77,7 @@ async fn journey(
             }
         }
     }
-    if arguments.detach {
-        for engine in running {
-            engine.keep().await?;
-        }
-        return Ok(());
-    }
-    watch(context, &running, hurry).await
+    Ok(running)
 }
 
 /// Stays with the engines until one ends or a signal asks to stop them; then stops the rest.
@@ -77,6 +89,7 @@ async fn watch(
     if running.is_empty() {
         return Ok(());
     }
+    rest();
     let ends = running.iter().map(|engine| Box::pin(engine.wait_exit()));
     let ended = tokio::select! {
         (end, _, _) = select_all(ends) => Some(end),
@@ -117,10 +130,15 @@ fn show(context: &Context, obtained: &Obtained, instance: &Instance, whose: Whos
         return;
     }
     let program = &context.called.program;
-    let mut text = format!(
-        "\n{} {} is ready at {}\n",
-        instance.engine, instance.engine_version, instance.url
-    );
+    let attached = instance.provisioning_mode == Mode::External;
+    let mut text = match attached {
+        // Its version is its own matter.
+        true => format!("\n{} is ready at {}\n", instance.engine, instance.url),
+        false => format!(
+            "\n{} {} is ready at {}\n",
+            instance.engine, instance.engine_version, instance.url
+        ),
+    };
     let mut line = |label: &str, value: &str| text.push_str(&format!("  {label:<8} {value}\n"));
     if whose == Whose::Others {
         let since = instance.started_at.strftime("%Y-%m-%d %H:%M:%SZ");
@@ -136,9 +154,11 @@ fn show(context: &Context, obtained: &Obtained, instance: &Instance, whose: Whos
         );
     }
     let stop = format!("{program} stop {}", instance.pool_id);
+    // An engine of somebody else runs on.
+    let label = if attached { "let go" } else { "stop" };
     match whose {
-        Whose::Ours => line("stop", &format!("Ctrl-C here, or: {stop}")),
-        Whose::Left | Whose::Others => line("stop", &stop),
+        Whose::Ours => line(label, &format!("Ctrl-C here, or: {stop}")),
+        Whose::Left | Whose::Others => line(label, &stop),
     }
     text.push('\n');
     context.print(&text);

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use comfy_table::{Table, presets::NOTHING};
 use serde_json::json;
 
+use super::columns::{columns, printed};
 use crate::{
     config::paths::Home,
     engine::{EngineError, Instance, instances},
@@ -37,7 +37,7 @@ fn document(engine: &Instance) -> serde_json::Value {
         "engine": engine.engine,
         "engine_version": engine.engine_version,
         "state": engine.state,
-        "detached": engine.kept,
+        "detached": engine.kept && engine.kept_limit_ms.is_none(),
         "pid": engine.process.pid,
         "url": engine.url,
         "endpoints": engine.endpoints,
@@ -50,9 +50,20 @@ fn document(engine: &Instance) -> serde_json::Value {
     })
 }
 
+/// A version as a table has room for it: of a digest its first digits.
+fn short_version(version: &str) -> String {
+    const DIGITS: usize = 12;
+    match version.split_once("sha256:") {
+        Some((before, digits)) if digits.is_char_boundary(DIGITS) && digits.len() > DIGITS => {
+            format!("{before}sha256:{}", &digits[..DIGITS])
+        }
+        _ => version.to_owned(),
+    }
+}
+
 fn table(engines: &[Instance]) -> String {
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header([
+    let mut table = columns();
+    table.set_header([
         "POOL", "REPLICA", "ENGINE", "VERSION", "STATE", "PID", "URL", "SINCE", "HANDOFF",
     ]);
     for engine in engines {
@@ -60,7 +71,7 @@ fn table(engines: &[Instance]) -> String {
             engine.pool_id.clone(),
             engine.replica_id.clone(),
             engine.engine.clone(),
-            engine.engine_version.clone(),
+            short_version(&engine.engine_version),
             engine.state.as_str().to_owned(),
             engine.process.pid.to_string(),
             engine.url.clone(),
@@ -68,6 +79,21 @@ fn table(engines: &[Instance]) -> String {
             engine.handoff.display().to_string(),
         ]);
     }
-    let rows = table.trim_fmt();
-    format!("{rows}\n")
+    printed(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_does_not_fill_the_table() {
+        let digest = format!("sha256:{}", "ab".repeat(32));
+        assert_eq!(short_version(&digest), "sha256:abababababab");
+        assert_eq!(
+            short_version("b1+sha256:527c09064f3c"),
+            "b1+sha256:527c09064f3c"
+        );
+        assert_eq!(short_version("0.9.1"), "0.9.1");
+    }
 }

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, io::Write};
 
 use super::terminal::printable;
 use crate::{
-    fault::{Exit, Fault},
+    fault::{Detail, Exit, Fault},
     narrate::Secrets,
     process::quote,
 };
@@ -14,8 +14,10 @@ use crate::{
 pub struct Called {
     /// The path it was called by.
     pub program: String,
-    /// The command line as it was typed, without `--gpu`, which hints add with another value.
-    pub again: String,
+    /// What it was called with.
+    arguments: Vec<String>,
+    /// By root, who needs no leave, and whose machine may have no `sudo`.
+    is_root: bool,
 }
 
 impl Called {
@@ -24,31 +26,72 @@ impl Called {
     pub fn by(arguments: impl IntoIterator<Item = String>) -> Self {
         let mut arguments = arguments.into_iter();
         let program = arguments.next().unwrap_or_else(|| "host".to_owned());
-        let mut again = quote(&program);
-        while let Some(argument) = arguments.next() {
-            if argument == "--gpu" {
-                arguments.next();
-            } else if !argument.starts_with("--gpu=") {
-                again.push(' ');
-                again.push_str(&quote(&argument));
-            }
+        Self {
+            program,
+            arguments: arguments.collect(),
+            is_root: false,
         }
-        Self { program, again }
+    }
+
+    /// As this user.
+    #[must_use]
+    pub fn as_root(self, is_root: bool) -> Self {
+        Self { is_root, ..self }
     }
 
     /// A hint's command with its placeholders filled in.
     #[must_use]
     pub fn fill(&self, command: &str) -> String {
-        command
-            .replace("{host}", &self.program)
-            .replace("{again}", &self.again)
+        let command = command.replace("{host}", &self.program);
+        let command = match self.is_root {
+            true => without_sudo(&command),
+            false => command,
+        };
+        let Some((before, after)) = command.split_once("{again}") else {
+            return command;
+        };
+        let mut words = after.split_whitespace();
+        let flag = words.next().unwrap_or_default();
+        let has_value = words.next().is_some();
+        format!("{before}{}{after}", self.again_without(flag, has_value))
     }
+
+    /// The command line as it was typed, without a flag that is added with another value.
+    fn again_without(&self, flag: &str, has_value: bool) -> String {
+        let with_value = format!("{flag}=");
+        let mut again = quote(&self.program);
+        let mut arguments = self.arguments.iter();
+        while let Some(argument) = arguments.next() {
+            if !flag.is_empty() && argument == flag {
+                if has_value {
+                    arguments.next();
+                }
+            } else if flag.is_empty() || !argument.starts_with(&with_value) {
+                again.push(' ');
+                again.push_str(&quote(argument));
+            }
+        }
+        again
+    }
+}
+
+/// The same command for root.
+fn without_sudo(command: &str) -> String {
+    let lines = command.lines().map(|line| {
+        let parts = line.split(" && ");
+        let own = parts.map(|part| part.strip_prefix("sudo ").unwrap_or(part));
+        own.collect::<Vec<_>>().join(" && ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Width of the label `error`, which every error has.
 const USUAL_LABEL: usize = "error".len();
 
-/// Writes an error for people.
+/// What stands between the labels' column and a command: two columns more than before other words.
+const COMMAND_MARGIN: &str = "    ";
+
+/// Writes an error for people; `colour`: with labels and commands in colour.
 ///
 /// ```text
 /// error: llama.cpp could not be configured
@@ -62,9 +105,16 @@ pub fn print(
     error: &dyn Fault,
     called: &Called,
     secrets: &Secrets,
+    colour: bool,
 ) -> std::io::Result<()> {
-    let text = render(error, called);
-    out.write_all(printable(&secrets.mask(&text)).as_bytes())
+    let width = label_width(&error.details());
+    let text = render(error, called, width);
+    let text = secrets.mask(&text);
+    let text = printable(&text);
+    if !colour {
+        return out.write_all(text.as_bytes());
+    }
+    out.write_all(painted(&text, width).as_bytes())
 }
 
 /// The error as JSON, for `--json`.
@@ -88,12 +138,15 @@ pub fn json(error: &dyn Fault, called: &Called, secrets: &Secrets) -> serde_json
     })
 }
 
-fn render(error: &dyn Fault, called: &Called) -> String {
-    let details = error.details();
+fn label_width(details: &[Detail]) -> usize {
     let labels = details.iter().map(|detail| detail.label.len());
-    let width = labels.chain([USUAL_LABEL]).max().unwrap_or_default();
-    let mut text = format!("{:>width$}: {error}\n", "error");
-    for detail in details {
+    labels.chain([USUAL_LABEL]).max().unwrap_or_default()
+}
+
+fn render(error: &dyn Fault, called: &Called, width: usize) -> String {
+    let mut text = String::new();
+    labelled(&mut text, width, "error", &error.to_string());
+    for detail in error.details() {
         labelled(&mut text, width, detail.label, &detail.text);
     }
     for cause in causes(error) {
@@ -103,7 +156,7 @@ fn render(error: &dyn Fault, called: &Called) -> String {
         labelled(&mut text, width, "fix", &hint.text);
         for line in hint.command.iter().flat_map(|command| command.lines()) {
             let line = called.fill(line);
-            let _ = writeln!(text, "{:width$}    {line}", "");
+            let _ = writeln!(text, "{:width$}{COMMAND_MARGIN}{line}", "");
         }
     }
     if error.exit() == Exit::Internal && error.hints().is_empty() {
@@ -143,10 +196,45 @@ fn labelled(text: &mut String, width: usize, label: &str, body: &str) {
     }
 }
 
+/// The text with labels and commands in colour. They are known by their columns, where nobody else's
+/// words can stand: those begin two columns behind the labels.
+fn painted(text: &str, width: usize) -> String {
+    const RED: &str = "1;31";
+    const GREEN: &str = "1;32";
+    const BOLD: &str = "1";
+    const CYAN: &str = "36";
+    let mut out = String::new();
+    let mut in_fix = false;
+    for line in text.lines() {
+        let (label, words) = line.split_at_checked(width).unwrap_or(("", line));
+        let code = match label.trim_start() {
+            "" => {
+                let is_command = in_fix && words.starts_with(COMMAND_MARGIN);
+                let code = if is_command { CYAN } else { "" };
+                let _ = writeln!(out, "{label}{}", in_colour(words, code));
+                continue;
+            }
+            "error" => RED,
+            "fix" => GREEN,
+            _ => BOLD,
+        };
+        in_fix = code == GREEN;
+        let _ = writeln!(out, "{}{words}", in_colour(label, code));
+    }
+    out
+}
+
+fn in_colour(text: &str, code: &str) -> String {
+    match code {
+        "" => text.to_owned(),
+        code => format!("\x1b[{code}m{text}\x1b[0m"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Detail, Hint, hint};
+    use crate::fault::{Hint, hint};
 
     #[derive(Debug, thiserror::Error)]
     #[error("llama.cpp could not be configured")]
@@ -178,6 +266,38 @@ mod tests {
             called.fill("{again} --gpu prefer"),
             "host plan --config 'a b.yaml' --gpu prefer"
         );
+        assert_eq!(
+            called.fill("{again} --verify"),
+            "host plan --gpu require --config 'a b.yaml' --verify"
+        );
+        let typed = [
+            "host",
+            "plan",
+            "--container-runtime=docker",
+            "--gpu",
+            "require",
+        ];
+        let called = Called::by(typed.map(str::to_owned));
+        assert_eq!(
+            called.fill("{again} --container-runtime podman"),
+            "host plan --gpu require --container-runtime podman"
+        );
+        assert_eq!(
+            called.fill("{again}"),
+            "host plan --container-runtime=docker --gpu require"
+        );
+    }
+
+    #[test]
+    fn root_is_told_to_type_no_sudo() {
+        let called = Called::by(["host".to_owned()]);
+        let command = "sudo dnf install moby-engine && sudo systemctl start docker\n{host} doctor";
+        let typed = command.replace("{host}", "host");
+        assert_eq!(called.fill(command), typed);
+        assert_eq!(
+            called.as_root(true).fill(command),
+            "dnf install moby-engine && systemctl start docker\nhost doctor"
+        );
     }
 
     #[test]
@@ -187,7 +307,7 @@ mod tests {
         ));
         let called = Called::by(["target/release/host", "plan"].map(str::to_owned));
         let mut out = Vec::new();
-        print(&mut out, &error, &called, &Secrets::default()).unwrap();
+        print(&mut out, &error, &called, &Secrets::default(), false).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
         error: llama.cpp could not be configured
         where: /logs/chat/cmake-configure.log
@@ -195,6 +315,22 @@ mod tests {
                CMake Error at 41
           fix: install the toolkit, then run
                  target/release/host provision --pool chat
+        ");
+    }
+    #[test]
+    fn colour_is_for_labels_and_commands_and_nobody_elses_words_can_be_taken_for_them() {
+        let error = Failed(std::io::Error::other("one\nerror: two"));
+        let called = Called::by(["host".to_owned()]);
+        let mut out = Vec::new();
+        print(&mut out, &error, &called, &Secrets::default(), true).unwrap();
+        let shown = String::from_utf8(out).unwrap().replace('\x1b', "ESC");
+        insta::assert_snapshot!(shown, @r"
+        ESC[1;31merrorESC[0m: llama.cpp could not be configured
+        ESC[1mwhereESC[0m: /logs/chat/cmake-configure.log
+        ESC[1mcauseESC[0m: one
+               error: two
+        ESC[1;32m  fixESC[0m: install the toolkit, then run
+             ESC[36m    host provision --pool chatESC[0m
         ");
     }
 }

@@ -10,7 +10,10 @@ use std::{
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::narrate::{Actor, Event, Level, Progress, Sink, Unit};
+use crate::{
+    config::environment::Environment,
+    narrate::{Actor, Event, Level, Progress, Sink, Unit},
+};
 
 /// Longest silence about long work when there is no terminal to draw bars on.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -18,12 +21,28 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Width of the action column: the longest usual action, `download-failed`, fits.
 const ACTION_WIDTH: usize = 16;
 
+/// Width of the column of pools and replicas: short names fit, and longer ones are rare.
+const POOL_WIDTH: usize = 10;
+
 /// Writes events and progress to standard error.
 pub struct Terminal {
     bars: MultiProgress,
     state: Mutex<State>,
     interactive: bool,
     colour: bool,
+    margin: Margin,
+}
+
+/// What stands before an event's action.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Margin {
+    /// Whether engine or model is spoken of: a command has one pool.
+    #[default]
+    Side,
+    /// Which pool and replica.
+    Pool,
+    /// The time, and which pool and replica: what a daemon tells is read later.
+    DateAndPool,
 }
 
 #[derive(Default)]
@@ -34,13 +53,15 @@ struct State {
 
 struct Plain {
     started: Instant,
+    /// What was done by then: an earlier run's work says nothing of this one's pace.
+    before: u64,
     told: Instant,
 }
 
 impl Terminal {
-    /// A sink for standard error; `no_colour` as asked for by `NO_COLOR` (no-color.org).
+    /// A sink for standard error; `colour`: where that [has colours](has_colour).
     #[must_use]
-    pub fn new(no_colour: bool) -> Self {
+    pub fn new(colour: bool, margin: Margin) -> Self {
         let interactive = std::io::stderr().is_terminal();
         let target = if interactive {
             ProgressDrawTarget::stderr_with_hz(10)
@@ -51,7 +72,8 @@ impl Terminal {
             bars: MultiProgress::with_draw_target(target),
             state: Mutex::default(),
             interactive,
-            colour: interactive && !no_colour,
+            colour,
+            margin,
         }
     }
 
@@ -68,7 +90,7 @@ impl Terminal {
 
 impl Sink for Terminal {
     fn event(&self, event: &Event) {
-        self.line(&line_of(event, self.colour));
+        self.line(&line_of(event, self.margin, self.colour));
     }
 
     fn progress(&self, progress: &Progress) {
@@ -87,12 +109,22 @@ impl Sink for Terminal {
     }
 }
 
+/// Whether standard error is a terminal with colours, and nobody asked for none (no-color.org).
+#[must_use]
+pub fn has_colour(environment: &Environment) -> bool {
+    let dumb = environment.get("TERM") == Some("dumb");
+    std::io::stderr().is_terminal() && environment.get("NO_COLOR").is_none() && !dumb
+}
+
 /// An event as one line.
-fn line_of(event: &Event, colour: bool) -> String {
-    let side = match event.actor {
-        Actor::EngineProvisioner => "engine",
-        Actor::ModelProvisioner => "model",
-        Actor::PoolManager => "pool",
+fn line_of(event: &Event, margin: Margin, colour: bool) -> String {
+    let margin = match margin {
+        Margin::Side => side(event).to_owned(),
+        Margin::Pool => format!("{:<POOL_WIDTH$}", place(event)),
+        Margin::DateAndPool => {
+            let time = event.time.strftime("%FT%TZ");
+            format!("{time} {:<POOL_WIDTH$}", place(event))
+        }
     };
     let (code, sign) = match event.level {
         Level::Info => ("32", ""),
@@ -111,7 +143,26 @@ fn line_of(event: &Event, colour: bool) -> String {
         Some(ms) if ms >= 100 => format!(" ({})", seconds(Duration::from_millis(ms))),
         _ => String::new(),
     };
-    format!("{side:>7}  {action} {sign}{human}{took}")
+    format!("{margin:>7}  {action} {sign}{human}{took}")
+}
+
+fn side(event: &Event) -> &'static str {
+    match event.actor {
+        Actor::EngineProvisioner => "engine",
+        Actor::ModelProvisioner => "model",
+        Actor::PoolManager => "pool",
+    }
+}
+
+/// Pool and replica that an event is about, as far as it is about one.
+fn place(event: &Event) -> String {
+    let context = &event.context;
+    let pool = context.pool_id.as_deref().unwrap_or_default();
+    let place = match &context.replica_id {
+        Some(replica) => format!("{pool}/{replica}"),
+        None => pool.to_owned(),
+    };
+    printable(&place).into_owned()
 }
 
 fn draw(bars: &MultiProgress, state: &mut State, progress: &Progress) {
@@ -123,9 +174,12 @@ fn draw(bars: &MultiProgress, state: &mut State, progress: &Progress) {
     }
     let bar = state.bars.entry(progress.task.clone()).or_insert_with(|| {
         let bar = bars.add(ProgressBar::no_length());
-        bar.set_prefix(progress.task.clone());
+        bar.set_prefix(printable(&progress.task).into_owned());
         bar.set_style(style(progress));
         bar.enable_steady_tick(Duration::from_millis(200));
+        // What an earlier run brought is no pace of this one.
+        bar.set_position(progress.done);
+        bar.reset_eta();
         bar
     });
     if bar.length() != progress.total {
@@ -159,6 +213,7 @@ fn plain_line(state: &mut State, progress: &Progress, now: Instant) -> Option<St
     }
     let plain = state.plain.entry(progress.task.clone()).or_insert(Plain {
         started: now,
+        before: progress.done,
         told: now,
     });
     if now.duration_since(plain.told) < PLAIN_INTERVAL {
@@ -169,11 +224,20 @@ fn plain_line(state: &mut State, progress: &Progress, now: Instant) -> Option<St
     let done = count(progress.done, progress.unit);
     let amount = match progress.total {
         Some(total) if total > 0 => {
-            let left = elapsed.mul_f64(
-                (total.saturating_sub(progress.done)) as f64 / progress.done.max(1) as f64,
-            );
+            // What was thrown away meanwhile is no pace either.
+            plain.before = plain.before.min(progress.done);
+            let since = progress.done - plain.before;
+            let missing = total.saturating_sub(progress.done);
+            let left = elapsed.mul_f64(missing as f64 / since.max(1) as f64);
+            let rate = match progress.unit {
+                Unit::Bytes => {
+                    let bytes = since as f64 / elapsed.as_secs_f64();
+                    format!(", {}/s", size(bytes as u64))
+                }
+                Unit::Items => String::new(),
+            };
             format!(
-                "{done} of {} ({} %), about {} left",
+                "{done} of {} ({} %){rate}, about {} left",
                 count(total, progress.unit),
                 progress.done * 100 / total,
                 seconds(left)
@@ -183,7 +247,8 @@ fn plain_line(state: &mut State, progress: &Progress, now: Instant) -> Option<St
     };
     Some(format!(
         "{:>7}  {:<ACTION_WIDTH$} {amount}",
-        "", progress.task
+        "",
+        printable(&progress.task)
     ))
 }
 
@@ -195,10 +260,18 @@ fn count(amount: u64, unit: Unit) -> String {
 }
 
 /// A text without control characters but line breaks and tabs: what providers, engines and servers
-/// say must not move the cursor or rename the window.
+/// say must not move the cursor, rename the window, or have its letters shown in another order
+/// (Unicode's UAX #9) or not at all.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let harmful = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    let harmful = |character: char| {
+        let moves = character.is_control() && !matches!(character, '\n' | '\t');
+        let reorders = matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+        );
+        moves || reorders
+    };
     if text.contains(harmful) {
         Cow::Owned(text.replace(harmful, "\u{fffd}"))
     } else {
@@ -249,15 +322,39 @@ mod tests {
         );
         event.duration_ms = Some(153_000);
         assert_eq!(
-            line_of(&event, false),
+            line_of(&event, Margin::Side, false),
             " engine  cmake-build      built llama-server (2 min)"
+        );
+    }
+
+    #[test]
+    fn of_several_pools_each_line_says_which_and_of_a_daemon_also_when() {
+        let mut event = Event::new(
+            Actor::EngineProvisioner,
+            "launch",
+            "chat".into(),
+            "starting on port 8080".into(),
+        );
+        event.time = "2026-05-04T10:00:30.25Z".parse().unwrap();
+        event.context.pool_id = Some("chat".into());
+        event.context.replica_id = Some("r0".into());
+        assert_eq!(
+            line_of(&event, Margin::Pool, false),
+            "chat/r0     launch           starting on port 8080"
+        );
+        assert_eq!(
+            line_of(&event, Margin::DateAndPool, false),
+            "2026-05-04T10:00:30Z chat/r0     launch           starting on port 8080"
         );
     }
 
     #[test]
     fn a_plugin_cannot_drive_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\r\n\tc"), "a\u{fffd}[2Jb\u{fffd}\n\tc");
-        assert!(matches!(printable("plain"), Cow::Borrowed(_)));
+        assert_eq!(printable("m\u{202e}fugg.exe"), "m\u{fffd}fugg.exe");
+        for plain in ["plain", "\u{fc}\u{5e9}\u{4f60}"] {
+            assert!(matches!(printable(plain), Cow::Borrowed(_)));
+        }
     }
 
     #[test]
@@ -275,9 +372,28 @@ mod tests {
         let later = start + Duration::from_secs(20);
         assert_eq!(
             plain_line(&mut state, &progress(50), later).unwrap(),
-            "         cmake-build      50 of 200 (25 %), about 60 s left"
+            "         cmake-build      50 of 200 (25 %), about 61 s left"
         );
         assert_eq!(plain_line(&mut state, &progress(51), later), None);
+    }
+
+    #[test]
+    fn what_an_earlier_run_brought_is_no_pace_of_this_one() {
+        let mut state = State::default();
+        let progress = |done: u64| Progress {
+            task: "download".into(),
+            done: done << 20,
+            total: Some(1000 << 20),
+            unit: Unit::Bytes,
+            finished: false,
+        };
+        let start = Instant::now();
+        assert_eq!(plain_line(&mut state, &progress(900), start), None);
+        let later = start + Duration::from_secs(20);
+        assert_eq!(
+            plain_line(&mut state, &progress(920), later).unwrap(),
+            "         download         920.0 MiB of 1000.0 MiB (92 %), 1.0 MiB/s, about 80 s left"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whether this machine can run what comes in a container, GPUs included.
 
+use std::fmt;
+
 use engine_provider_api::{ContainerRuntime, Facts, GpuPolicy, Hint};
 
 use crate::{
@@ -16,6 +18,94 @@ pub(super) struct Containers {
     pub(super) fixes: Vec<Hint>,
     /// What is good to know: the runtime taken, why another was not, the devices seen.
     pub(super) notes: Vec<String>,
+}
+
+/// What becomes of a runtime here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuntimeState {
+    /// It runs containers, unless a pool or a flag names another.
+    Used,
+    /// It could, and is not taken by itself.
+    Usable,
+    /// It cannot.
+    Cannot,
+}
+
+/// A container runtime of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RuntimeRow {
+    /// `podman` or `docker`.
+    pub name: String,
+    /// Its version; empty where it does not say one.
+    pub version: String,
+    /// Whether it works without root's rights.
+    pub rootless: bool,
+    /// What becomes of it.
+    pub state: RuntimeState,
+    /// Why it is not used, one phrase each.
+    pub reasons: Vec<String>,
+    /// What makes it usable, best first.
+    pub fixes: Vec<Hint>,
+    /// Devices that it gives to containers by name.
+    pub devices: Vec<String>,
+}
+
+impl fmt::Display for RuntimeRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if !self.version.is_empty() {
+            let rights = if self.rootless { "rootless" } else { "rootful" };
+            write!(f, " {}, {rights}", self.version)?;
+        }
+        f.write_str(match self.state {
+            RuntimeState::Used => ": used",
+            RuntimeState::Usable => ": usable, not used",
+            RuntimeState::Cannot => ": cannot",
+        })
+    }
+}
+
+/// Every runtime that was looked for, whatever runs in it. `wanted`: only this one will do.
+pub(in crate::cli) fn runtimes(facts: &Facts, wanted: Option<&str>) -> Vec<RuntimeRow> {
+    let used = container::choose(facts, wanted).ok();
+    let all = facts.containers.runtimes.iter();
+    let row = |runtime: &ContainerRuntime| {
+        let (state, reasons, fixes) = match (&runtime.unusable, used) {
+            (Some(why), _) => {
+                // One that is not installed is missed only where nothing else works.
+                let missed = used.is_none() || !runtime.path.is_empty();
+                let fixes = match missed {
+                    true => container::fixes(facts, Some(&runtime.name)),
+                    false => Vec::new(),
+                };
+                (RuntimeState::Cannot, vec![why.clone()], fixes)
+            }
+            (None, Some(used)) if used.name == runtime.name => {
+                (RuntimeState::Used, Vec::new(), Vec::new())
+            }
+            (None, used) => {
+                let why = used.map(|used| match wanted {
+                    Some(_) => format!("`--container-runtime {}` was given", used.name),
+                    None => format!("{} comes first; `--container-runtime` chooses", used.name),
+                });
+                (RuntimeState::Usable, why.into_iter().collect(), Vec::new())
+            }
+        };
+        RuntimeRow {
+            name: runtime.name.clone(),
+            version: runtime.version.clone(),
+            rootless: runtime.rootless,
+            devices: match runtime.cdi && state != RuntimeState::Cannot {
+                true => facts.containers.cdi_devices.clone(),
+                false => Vec::new(),
+            },
+            state,
+            reasons,
+            fixes,
+        }
+    };
+    all.map(row).collect()
 }
 
 /// Looks at the runtimes that were found. `wanted`: only this one will do.
