@@ -8,6 +8,7 @@
 )]
 
 #[path = "../tests/support/mod.rs"]
+#[expect(dead_code, reason = "it uses a part of the support")]
 mod support;
 
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! Each room has its own error enum; this trait is what they share, so that one printer in `cli`
 //! shows them all and an embedder can act on them.
 
-use std::error::Error;
+use std::{error::Error, fmt, sync::Arc};
 
 pub use engine_provider_api::Hint;
 
@@ -42,6 +42,8 @@ pub enum Exit {
     Conflict = 13,
     /// The disk is full, or a directory cannot be read or written.
     Storage = 14,
+    /// What is locked is not what is: the lock file does not hold, is outdated or is missing.
+    Drifted = 15,
     /// Interrupted (INT), after everything was stopped and cleaned.
     Interrupted = 130,
     /// Terminated (TERM), after everything was stopped and cleaned.
@@ -66,9 +68,29 @@ impl Exit {
         Self::Busy,
         Self::Conflict,
         Self::Storage,
+        Self::Drifted,
         Self::Interrupted,
         Self::Terminated,
     ];
+
+    /// The one of this number.
+    #[must_use]
+    pub fn of(code: i32) -> Option<Self> {
+        let all = Self::ALL.iter().copied();
+        all.into_iter().find(|exit| i32::from(exit.code()) == code)
+    }
+
+    /// The code that says most of several places none of which gave what was wanted: something wrong, then
+    /// a full disk, then the network; a refusal only where all were refused.
+    pub(crate) fn of_places(codes: &[Self]) -> Self {
+        let told = [Self::Verification, Self::Storage, Self::Network];
+        let all_refused = !codes.is_empty() && codes.iter().all(|code| *code == Self::Refused);
+        match told.into_iter().find(|code| codes.contains(code)) {
+            Some(code) => code,
+            None if all_refused => Self::Refused,
+            None => Self::Network,
+        }
+    }
 
     /// The number given to the shell.
     #[must_use]
@@ -95,6 +117,7 @@ impl Exit {
             Self::Busy => "another process holds what is needed, longer than the limit",
             Self::Conflict => "the pool runs with other settings",
             Self::Storage => "the disk is full, or a directory cannot be used",
+            Self::Drifted => "the lock file does not hold, is outdated or is missing",
             Self::Interrupted => "interrupted (INT), everything stopped and cleaned",
             Self::Terminated => "terminated (TERM), everything stopped and cleaned",
         }
@@ -145,6 +168,61 @@ pub type Failure = Box<dyn Fault>;
 impl<E: Fault + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Box::new(error)
+    }
+}
+
+/// An error of any room as the cause of another; cheap to clone, for everybody who waited for the same
+/// thing.
+#[derive(Clone)]
+pub struct Because(Arc<dyn Fault>);
+
+impl Because {
+    /// The error itself.
+    #[must_use]
+    pub fn fault(&self) -> &dyn Fault {
+        &*self.0
+    }
+}
+
+impl From<Failure> for Because {
+    fn from(failure: Failure) -> Self {
+        Self(Arc::from(failure))
+    }
+}
+
+impl fmt::Debug for Because {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, formatter)
+    }
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, formatter)
+    }
+}
+
+impl Error for Because {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl Fault for Because {
+    fn exit(&self) -> Exit {
+        self.0.exit()
+    }
+
+    fn hints(&self) -> Vec<Hint> {
+        self.0.hints()
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        self.0.details()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.0.kind()
     }
 }
 

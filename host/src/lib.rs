@@ -12,17 +12,25 @@
 //! | [`process`] | the one place that starts processes; the keeper |
 //! | [`container`] | podman and docker, told apart in one table |
 //! | [`net`] | the one transfer engine |
+//! | `otlp` | a sink of the narration: traces, to a collector of OpenTelemetry (feature `otlp`) |
 //! | [`store`] | content-addressed results, locks, single flight |
+//! | `unpack` | archives of strangers, unpacked inside a directory or refused |
 //! | [`facts`] | what this machine is and has |
 //! | [`resolve`] | mutable references become immutable ones |
+//! | [`lock`] | the file that pins provider, engine and model together |
 //! | [`provider`] | discover, check and open plugins; the worker |
 //! | [`model`] | where models come from |
 //! | [`act`] | one file per kind of step |
 //! | [`engine`] | launch, probe, stop, handoff |
 //! | [`drive`] | the journey through all of them |
-//! | [`cli`] | the terminal |
+//! | [`pool`] | pools that stay up: manager, leases, supervision |
+//! | `api` | a manager, served: Unix socket and HTTP (feature `http`) |
+//! | `cli` | the terminal (feature `cli`) |
 
 pub mod act;
+#[cfg(feature = "http")]
+pub mod api;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
 pub mod container;
@@ -30,14 +38,23 @@ pub mod drive;
 pub mod engine;
 pub mod facts;
 pub mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod lock;
 pub mod model;
 pub mod narrate;
 pub mod net;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod policy;
+pub mod pool;
 pub mod process;
 pub mod provider;
 pub mod resolve;
 pub mod store;
+mod unpack;
+
+pub use engine::handoff;
 
 /// Does the work of a helper of a host, where that is what this process was started for, and gives
 /// the code to end with; `None` at once otherwise.

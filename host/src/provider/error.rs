@@ -208,6 +208,13 @@ impl Fault for ProviderFault {
                 None,
             )],
             Self::Unsandboxed { path, .. } => unsandboxed_hints(path),
+            Self::Crashed {
+                exited: Some(Exited::Signal(libc::SIGKILL)),
+                ..
+            } => vec![hint(
+                "something killed the provider's process, perhaps the kernel for want of memory: try again",
+                None,
+            )],
             Self::Crashed { .. } | Self::Hung { .. } | Self::Garbage { .. } => vec![hint(
                 "this is a defect of the provider; report it to who made it, with the lines above",
                 None,
@@ -269,7 +276,13 @@ impl Fault for ProviderFault {
             Self::Garbage { .. } => "provider-garbage",
             Self::Document { .. } => "provider-document",
             Self::Contradiction { .. } => "provider-contradiction",
-            Self::Refused { .. } => "provider-refused",
+            // The contract's own words.
+            Self::Refused { error, .. } => match error.code {
+                ErrorCode::InvalidParams => "INVALID_PARAMS",
+                ErrorCode::PoolUnavailable => "POOL_UNAVAILABLE",
+                ErrorCode::UnsupportedMode => "UNSUPPORTED_MODE",
+                ErrorCode::Internal => "provider-refused",
+            },
             Self::Ended { .. } => "provider-ended",
         }
     }
@@ -286,6 +299,8 @@ impl Absence {
             .filter(|(distance, _)| *distance <= 2);
         if let Some((_, nearest)) = nearest {
             hints.push(hint(format!("did you mean `{nearest}`?"), None));
+            hints.push(hint("see what there is", Some("{host} provider list")));
+            return hints;
         }
         if let Some(command) = &self.build {
             hints.push(hint("build it beside this program", Some(command)));

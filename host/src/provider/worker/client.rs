@@ -244,6 +244,16 @@ impl Worker {
             Trouble::Garbage(reason) => reason,
             Trouble::Late => format!("it said nothing for {} s", limit.as_secs_f64()),
             Trouble::Gone => match self.wait_for_end().await {
+                // Somebody killed it: that says nothing about the program.
+                Some(exited @ Exited::Signal(_)) => {
+                    self.end().await;
+                    return ProviderFault::Crashed {
+                        provider: self.provider.clone(),
+                        phase: Phase::Open,
+                        exited: Some(exited),
+                        stderr: self.tail.lines(),
+                    };
+                }
                 Some(exited) => format!("it ended ({exited})"),
                 None => "it closed its standard input".to_owned(),
             },
