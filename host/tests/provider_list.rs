@@ -1,5 +1,6 @@
 //! What a listing says about every kind of file that may lie among providers, running none of them.
 
+#[expect(dead_code, reason = "it uses a part of the support")]
 mod support;
 
 use std::{
@@ -105,8 +106,8 @@ fn every_broken_or_foreign_file_is_listed_with_one_line_that_says_why() {
         ),
         (
             "contract",
-            patched(br#""contract":"1.1.0""#, br#""contract":"9.0.0""#),
-            "contract `9.0.0` cannot be served by a host that speaks 1.1.0",
+            patched(br#""contract":"1.2.0""#, br#""contract":"9.0.0""#),
+            "contract `9.0.0` cannot be served by a host that speaks 1.2.0",
         ),
         (
             "name",
@@ -226,7 +227,7 @@ fn a_provider_beside_the_executable_came_with_it_and_a_link_to_one_elsewhere_did
 }
 
 #[test]
-fn an_unknown_name_gets_the_nearest_one_the_build_command_and_the_directories() {
+fn an_unknown_name_gets_the_nearest_one_or_the_build_command_and_the_directories() {
     let directory = tempfile::tempdir().unwrap();
     place(directory.path(), "x", &fs::read(sample()).unwrap());
     let fault = inspect("fixtrue", &search(&[directory.path()])).unwrap_err();
@@ -234,10 +235,15 @@ fn an_unknown_name_gets_the_nearest_one_the_build_command_and_the_directories() 
     assert_eq!(fault.exit(), Exit::Provider);
     let hints = fault.hints();
     assert_eq!(hints[0].text, "did you mean `fixture`?");
-    let build = hints[1].command.as_deref().unwrap();
-    assert!(build.starts_with("cargo build"), "{build}");
-    assert!(build.ends_with("-p engine-provider-fixtrue"), "{build}");
+    assert_eq!(hints[1].command.as_deref(), Some("{host} provider list"));
     assert!(fault.details()[0].text.contains("--provider-path"));
+
+    // One that resembles none that is there has yet to be built.
+    let fault = inspect("toy", &search(&[directory.path()])).unwrap_err();
+    let hints = fault.hints();
+    let build = hints[0].command.as_deref().unwrap();
+    assert!(build.starts_with("cargo build"), "{build}");
+    assert!(build.ends_with("-p engine-provider-toy"), "{build}");
 }
 
 #[test]
@@ -295,7 +301,7 @@ fn the_inspection_reads_well() {
         version  0.1.0
           about  Builds and runs fixture-server.
           modes  source, container, package, binary, external
-       contract  1.1.0
+       contract  1.2.0
            path  PATH
           found  named by path
          sha256  DIGEST

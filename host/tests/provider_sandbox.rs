@@ -7,6 +7,7 @@
     reason = "each test starts itself again under a filter"
 )]
 
+#[expect(dead_code, reason = "it uses a part of the support")]
 mod support;
 
 use std::{collections::BTreeMap, process::Command};

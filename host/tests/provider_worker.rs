@@ -197,7 +197,7 @@ async fn an_answer_that_needs_more_than_this_host_has_is_refused_in_one_line_wit
     assert_eq!(
         engine_host::narrate::chain(&fault),
         "provider `hostile` answered plan with something unreadable: Plan requires feature \
-         `step.teleport`, which contract 1.1.0 does not have; it came with contract 1.9.0: use a \
+         `step.teleport`, which contract 1.2.0 does not have; it came with contract 1.9.0: use a \
          host that speaks it"
     );
 }

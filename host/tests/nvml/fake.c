@@ -1,7 +1,10 @@
 /* A driver's library as far as the probe asks it. TWO, MIG, MISMATCH, HANG, CRASH, NOISY or
-   MUTE, which does not tell who holds memory. Else whoever asks has a parent with 1 GiB of each.
+   MUTE, which does not tell who holds memory. HOLDER: processes of this name hold 1 GiB of each,
+   else the parent of whoever asks does.
    SERVES: the newest CUDA it serves, 12.8 as 12080. */
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -72,6 +75,22 @@ typedef struct { unsigned pid; unsigned long long used; unsigned instance, compu
 int nvmlDeviceGetComputeRunningProcesses_v3(device d, unsigned *count, process *out) {
 #ifdef MUTE
     return 3; /* NVML_ERROR_NOT_SUPPORTED */
+#endif
+#ifdef HOLDER
+    unsigned found = 0, room = *count;
+    DIR *all = opendir("/proc");
+    for (struct dirent *one; (one = readdir(all));) {
+        char path[300], name[64] = "";
+        snprintf(path, sizeof path, "/proc/%s/comm", one->d_name);
+        FILE *file = fopen(path, "r");
+        if (!file) continue;
+        if (fscanf(file, "%63s", name) == 1 && !strcmp(name, HOLDER) && found++ < room)
+            out[found - 1] = (process){atoi(one->d_name), 1ULL << 30, -1, -1};
+        fclose(file);
+    }
+    closedir(all);
+    *count = found;
+    return found > room ? 7 : 0; /* NVML_ERROR_INSUFFICIENT_SIZE */
 #endif
     if (*count < 1) {
         *count = 1;

@@ -1,8 +1,4 @@
 //! Fixture providers, built beside the `host` program of this test run.
-#![allow(
-    dead_code,
-    reason = "each test program uses another part of the support"
-)]
 
 use std::{
     path::{Path, PathBuf},
