@@ -46,6 +46,7 @@ pub fn prepare(pool: &Pool, family: Family<'_>) -> Result<PreparedEngine, Provid
         stop: Stop::default(),
         resources: Resources {
             vram_bytes: Some(0),
+            ..Resources::default()
         },
         model: Model {
             id: pool.model.clone().unwrap_or_default(),

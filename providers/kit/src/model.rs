@@ -2,15 +2,39 @@
 
 use engine_provider_api::{ModelSource, Pool, ProviderError};
 
+/// Formats, by name suffix, of weights that engines for directories of the Hugging Face hub read: of these
+/// a model must have one.
+pub const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pt", "pth"];
+
 /// The last part of a model reference without its file suffix: `hf:org/repo/Qwen-Q4.gguf` and
-/// `/models/Qwen-Q4.gguf` are `Qwen-Q4`, `builtin:haiku` is `haiku`.
+/// `/models/Qwen-Q4.gguf` are `Qwen-Q4`, `builtin:haiku` is `haiku`, `oci://registry/org/qwen:latest` is `qwen`.
 #[must_use]
 pub fn public_name(reference: &str) -> String {
     let end = reference.find(['?', '#']).unwrap_or(reference.len());
     let path = reference[..end].trim_end_matches('/');
+    let path = repository(path).or_else(|| artifact(path)).unwrap_or(path);
     let last = path.rsplit(['/', ':']).next().unwrap_or(path);
     let stem = last.strip_suffix(".gguf").unwrap_or(last);
     if stem.is_empty() { "model" } else { stem }.to_owned()
+}
+
+/// `hf:OWNER/NAME` of a reference to a whole repository of the hub, without revision and quantisation;
+/// a reference to a file in one keeps its last part.
+fn repository(reference: &str) -> Option<&str> {
+    let name = reference.strip_prefix("hf:")?.trim_start_matches('/');
+    let start = name.find('/')? + 1;
+    let end = start + name[start..].find(['@', ':', '/'])?;
+    let whole = !name[end..].contains('/') || name[end..].starts_with("@refs/");
+    whole.then(|| &name[..end])
+}
+
+/// `oci://REGISTRY/NAME` without tag and digest: which one of it is served is no part of its name.
+fn artifact(reference: &str) -> Option<&str> {
+    let name = reference.strip_prefix("oci://")?;
+    let name = name.split('@').next().unwrap_or(name);
+    let last = name.rfind('/')?;
+    let end = name[last..].find(':').map_or(name.len(), |tag| last + tag);
+    Some(&name[..end])
 }
 
 /// The model of a pool for an engine that reads directories as the Hugging Face hub has them, and that
@@ -64,6 +88,13 @@ mod tests {
             ("https://host/a/b.gguf?download=true", "b"),
             ("./models/x.gguf", "x"),
             ("hf:org/repo", "repo"),
+            ("hf:org/repo:Q4_K_M", "repo"),
+            ("hf:org/repo@refs/pr/1", "repo"),
+            ("hf:org/repo@main/sub/Qwen-Q4.gguf", "Qwen-Q4"),
+            ("oci://host:5000/org/qwen:latest", "qwen"),
+            ("oci://host/org/qwen@sha256:00ff", "qwen"),
+            ("oci://host/org/qwen:v1@sha256:00ff", "qwen"),
+            ("oci://host/qwen", "qwen"),
             ("file:/", "model"),
         ] {
             assert_eq!(public_name(reference), name, "{reference}");

@@ -250,6 +250,8 @@ impl<'a> Target<'a> {
         let cuda = self.cuda.as_ref().map(|cuda| &cuda.toolkit.version);
         let version = cuda.or(self.toolkit.map(|toolkit| &toolkit.version));
         labels.extend(version.map(|version| ("toolkit".to_owned(), version.clone())));
+        let architectures = self.cuda.as_ref().map(|cuda| cuda.architectures.clone());
+        labels.extend(architectures.map(|names| ("architectures".to_owned(), names)));
         labels
     }
 

@@ -74,6 +74,10 @@ impl Image {
 
     /// What to warn of where the tag names no build.
     pub(crate) fn warning(&self) -> Option<String> {
+        // Who publishes other images has other tags.
+        if self.given.repository != REPOSITORY {
+            return None;
+        }
         let tag = self
             .given
             .tag
@@ -101,25 +105,46 @@ fn usual(backend: Backend) -> ImageName {
     }
 }
 
-/// Where the model lies inside: a name that says in `ps` what is served.
-pub(crate) fn model_path(id: &str) -> String {
+/// Where the model lies inside: a name that says in `ps` what is served. Parts of a split model keep the
+/// names by which llama.cpp finds them from the first: `path` is where that lies, as far as it is known.
+pub(crate) fn model_path(id: &str, path: Option<&str>) -> String {
+    let first = path.and_then(|path| path.rsplit('/').next());
+    let name = match first.and_then(part) {
+        Some((stem, number)) => format!("{}{number}", plain(stem)),
+        None => format!("{}.gguf", plain(id)),
+    };
+    format!("/models/{name}")
+}
+
+fn plain(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    let name: String = id
+    let name: String = name
         .chars()
         .map(|letter| if plain(letter) { letter } else { '-' })
         .collect();
-    let name = name.trim_start_matches('.');
-    let name = if name.is_empty() { "model" } else { name };
-    format!("/models/{name}.gguf")
+    match name.trim_start_matches('.') {
+        "" => "model".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
-/// The container, but for its arguments and environment.
-pub(crate) fn launch(id: &str, args: Vec<Template>) -> ContainerLaunch {
+/// The name of a part, `NAME-00001-of-00003.gguf` (`llama_split_path` of llama.cpp): name and the rest.
+fn part(name: &str) -> Option<(&str, &str)> {
+    const LENGTH: usize = "-00001-of-00003.gguf".len();
+    let (stem, rest) = name.split_at_checked(name.len().checked_sub(LENGTH)?)?;
+    let numbers = rest.strip_prefix('-')?.strip_suffix(".gguf")?;
+    let (number, total) = numbers.split_once("-of-")?;
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(number) && digits(total)).then_some((stem, rest))
+}
+
+/// The container, but for its arguments and environment; `model`: where the model lies inside.
+pub(crate) fn launch(model: &str, args: Vec<Template>) -> ContainerLaunch {
     ContainerLaunch {
         image: container::PULL.to_owned(),
         entrypoint: vec![PROGRAM.to_owned()],
         args,
-        mounts: vec![container::mount(MODEL, &model_path(id))],
+        mounts: vec![container::mount(MODEL, model)],
         port: PORT,
         user: Some(USER.to_owned()),
         read_only_root: true,
@@ -139,7 +164,22 @@ mod tests {
             ("../x", "/models/-x.gguf"),
             ("", "/models/model.gguf"),
         ] {
-            assert_eq!(model_path(id), path, "{id}");
+            assert_eq!(model_path(id, None), path, "{id}");
+            assert_eq!(model_path(id, Some("/s/m.gguf")), path, "{id}");
+        }
+    }
+
+    #[test]
+    fn parts_keep_the_names_by_which_they_are_found() {
+        for (path, inside) in [
+            ("/s/m-00001-of-00002.gguf", "/models/m-00001-of-00002.gguf"),
+            (
+                "/s/a b-00001-of-00002.gguf",
+                "/models/a-b-00001-of-00002.gguf",
+            ),
+            ("/s/m-1-of-2.gguf", "/models/x.gguf"),
+        ] {
+            assert_eq!(model_path("x", Some(path)), inside, "{path}");
         }
     }
 }

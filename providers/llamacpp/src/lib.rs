@@ -11,6 +11,7 @@
 //! | [`own`] | what the provider passes |
 //! | [`built`] | what was really built |
 //! | [`run`] | the command line, environment and probes of the engine |
+//! | [`vram`] | device memory that it needs |
 //! | [`diagnoses`] | what its last words mean |
 
 mod backend;
@@ -26,6 +27,7 @@ mod own;
 mod package;
 mod run;
 mod source;
+mod vram;
 
 use std::collections::BTreeMap;
 
@@ -236,9 +238,12 @@ impl<'a> Decision<'a> {
     fn model(&self) -> StageModel {
         StageModel {
             reference: self.reference.reference.clone(),
+            mirrors: self.reference.mirrors.clone(),
             quant: self.pool.quant.clone(),
             digest: self.reference.checksum.clone(),
             cache_dir: self.reference.cache_dir.clone(),
+            include: self.reference.include.clone(),
+            exclude: self.reference.exclude.clone(),
             formats: vec!["gguf".to_owned()],
             ..StageModel::default()
         }

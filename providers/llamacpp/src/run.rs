@@ -13,6 +13,7 @@ use engine_provider_kit::{
     flags::{self, Flag},
     gpu,
     model::public_name,
+    vram as room,
 };
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     diagnoses, image,
     origin::Origin,
     own::{SLOTS, all_flags},
+    vram,
 };
 
 /// What llama.cpp looks like from outside, for an engine that runs already.
@@ -64,7 +66,7 @@ pub(crate) fn prepare(
             "{slots_total} slots: equal requests may give different texts in spite of profile deterministic"
         ));
     }
-    let vram_bytes = memory(decision, &built, request, &mut warnings)?;
+    let vram_bytes = memory(decision, &built, request, &flags, &mut warnings)?;
     let id = model_id(decision);
     let model = request.artifact(MODEL);
     let evidence = built.on_gpu && decision.requires_gpu();
@@ -79,7 +81,7 @@ pub(crate) fn prepare(
             .clone()
             .unwrap_or_else(|| decision.origin.later().to_owned()),
         provisioning_mode: request.mode,
-        launch: launch(decision, &built, &id, &flags),
+        launch: launch(decision, &built, request, &id, &flags),
         files: Vec::new(),
         probes: probes(),
         stop: Stop {
@@ -90,7 +92,10 @@ pub(crate) fn prepare(
             }),
             second_term_ends_at_once: true,
         },
-        resources: Resources { vram_bytes },
+        resources: Resources {
+            vram_bytes,
+            memory_bytes: main_memory(&built, request, &flags),
+        },
         model: Model {
             id,
             path: model.and_then(|model| model.path.clone()),
@@ -133,27 +138,55 @@ fn workloads(flags: &[Flag]) -> Vec<String> {
     workloads.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// Device memory: at least the model's size. Under `gpu: require` it must fit.
+/// Device memory: what the model's header tells, else its size. Under `gpu: require` it must fit.
 fn memory(
     decision: &Decision,
     built: &Built,
     request: &PrepareRequest,
+    flags: &[Flag],
     warnings: &mut Vec<String>,
 ) -> Result<Option<u64>, ProviderError> {
     if !built.on_gpu {
         return Ok(Some(0));
     }
-    let size = request.artifact(MODEL).and_then(|model| model.size_bytes);
+    let (pool, gpus) = (decision.pool, &decision.target.gpus);
+    let artifact = request.artifact(MODEL);
+    let facts = artifact.and_then(|artifact| artifact.model.as_ref());
+    if let Some((facts, need)) = facts.and_then(|facts| Some((facts, vram::need(facts, flags)?))) {
+        if decision.requires_gpu() {
+            warnings.extend(room::check(pool, gpus, 1.0, &need, facts)?);
+        }
+        return Ok(Some(need.total()));
+    }
+    let size = artifact.and_then(|artifact| artifact.size_bytes);
     if let (Some(size), true) = (size, decision.requires_gpu()) {
-        warnings.extend(gpu::check_room(decision.pool, &decision.target.gpus, size)?);
+        warnings.extend(gpu::check_room(pool, gpus, size)?);
     }
     Ok(size)
 }
 
-fn launch(decision: &Decision, built: &Built, id: &str, flags: &[Flag]) -> Launch {
+/// Main memory of an engine that computes on the processor; beside a GPU it depends on what fits there.
+fn main_memory(built: &Built, request: &PrepareRequest, flags: &[Flag]) -> Option<u64> {
+    let artifact = request.artifact(MODEL).filter(|_| !built.on_gpu)?;
+    let facts = artifact.model.as_ref();
+    let known = facts.and_then(|facts| vram::in_main_memory(facts, flags));
+    known.or(artifact.size_bytes)
+}
+
+fn launch(
+    decision: &Decision,
+    built: &Built,
+    request: &PrepareRequest,
+    id: &str,
+    flags: &[Flag],
+) -> Launch {
     let in_container = matches!(decision.origin, Origin::Image(_));
+    let path = request
+        .artifact(MODEL)
+        .and_then(|model| model.path.as_deref());
+    let inside = image::model_path(id, path);
     let model = match in_container {
-        true => Template::literal(&image::model_path(id)),
+        true => Template::literal(&inside),
         false => format!("{{{MODEL}.path}}").into(),
     };
     let mut args: Vec<Template> = ["--host", "{address.host}", "--port", "{address.port}"]
@@ -167,7 +200,7 @@ fn launch(decision: &Decision, built: &Built, id: &str, flags: &[Flag]) -> Launc
         // Devices are the host's business there, and are counted from 0 inside.
         return Launch::Container(ContainerLaunch {
             env: decision.environment.clone(),
-            ..image::launch(id, args)
+            ..image::launch(&inside, args)
         });
     }
     let mut env = decision.origin.env();

@@ -4,67 +4,33 @@ use std::fmt::Write as _;
 
 use engine_provider_api::{
     Act, Artifact, ArtifactState, Command, ContainerLaunch, EngineProvisioner as _, ErrorCode,
-    Facts, Launch, Mode, Output, Plan, PlanRequest, Pool, PrepareRequest, PreparedEngine,
-    ProviderError, Template,
+    Facts, Launch, Mode, Output, Plan, Pool, PrepareRequest, PreparedEngine, ProviderError,
+    Template,
 };
-use engine_provider_kit::flags::Refusal;
+use engine_provider_kit::{
+    example,
+    flags::Refusal,
+    machine,
+    testing::{self, join, merge, told, with_flags},
+};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
 use crate::{LlamaCpp, diagnoses, flags, options, source::PINNED};
-
-macro_rules! facts {
-    ($name:literal) => {
-        serde_json::from_str::<Facts>(include_str!(concat!(
-            "../../../../tests/fixtures/facts/",
-            $name,
-            ".json"
-        )))
-        .expect("a fixture is a document of facts")
-    };
-}
-
-macro_rules! example {
-    ($name:literal) => {
-        example(include_str!(concat!("../../../../examples/", $name)))
-    };
-}
 
 mod modes;
 mod planned;
 mod prepared;
 mod refused;
 
-/// The first pool of an example, without the fields that the host reads itself.
-fn example(text: &str) -> Pool {
-    let mut file: Value = serde_saphyr::from_str(text).expect("an example is YAML");
-    serde_json::from_value(file["pools"][0].take()).expect("an example is a pool file")
-}
-
 /// A pool that serves the haiku model, with these fields over it.
 fn pool(fields: Value) -> Pool {
-    let mut pool = json!({
+    let least = json!({
         "id": "default",
         "engine": "llamacpp",
         "provisioning": { "model": { "ref": "builtin:haiku" } },
     });
-    merge(&mut pool, fields);
-    serde_json::from_value(pool).expect("the fields are a pool's")
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
-}
-
-fn with_flags(flags: &[&str]) -> Value {
-    json!({ "provisioning": { "flags": flags } })
+    testing::pool(least, fields)
 }
 
 fn with_cmake(flags: &[&str]) -> Value {
@@ -77,12 +43,8 @@ fn mode_of(pool: &Pool) -> Mode {
 }
 
 fn try_plan(pool: Pool, facts: &Facts) -> Result<Plan, ProviderError> {
-    LlamaCpp.plan(&PlanRequest {
-        requires: Vec::new(),
-        mode: mode_of(&pool),
-        pool,
-        facts: facts.clone(),
-    })
+    let mode = mode_of(&pool);
+    testing::plan(&LlamaCpp, pool, mode, facts)
 }
 
 fn plan(pool: Pool, facts: &Facts) -> Plan {
@@ -194,13 +156,7 @@ fn show_plan(plan: &Plan) -> String {
         }
         text.push('\n');
     }
-    for note in &plan.notes {
-        let _ = writeln!(text, "note: {note}");
-    }
-    for warning in &plan.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
+    text + &testing::advice(&plan.notes, &plan.warnings)
 }
 
 fn show_command(command: &Command) -> String {
@@ -238,10 +194,7 @@ fn show_engine(engine: &PreparedEngine) -> String {
             .as_ref()
             .map(|evidence| &evidence.devices)
     );
-    for warning in &engine.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
+    text + &testing::advice(&[], &engine.warnings)
 }
 
 /// All of it but arguments and environment.
@@ -250,26 +203,4 @@ fn show_container(launch: &ContainerLaunch) -> String {
     let fields = rest.as_object_mut().unwrap();
     fields.retain(|name, _| name != "args" && name != "env");
     format!("{rest}\n ")
-}
-
-fn show_error(error: &ProviderError) -> String {
-    let mut text = format!("{:?}: {}\n", error.code, error.message);
-    if let Some(field) = &error.field {
-        let _ = writeln!(text, "field: {field}");
-    }
-    for cause in &error.causes {
-        let _ = writeln!(text, "cause: {cause}");
-    }
-    for hint in &error.hints {
-        let _ = writeln!(text, "  fix: {}", hint.text);
-        if let Some(command) = &hint.command {
-            let _ = writeln!(text, "         {command}");
-        }
-    }
-    text
-}
-
-fn join(templates: &[Template]) -> String {
-    let texts: Vec<&str> = templates.iter().map(Template::as_str).collect();
-    texts.join(" ")
 }

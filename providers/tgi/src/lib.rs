@@ -16,7 +16,7 @@ use engine_provider_api::{
     Act, EngineProvisioner, Mode, ModelShape, Plan, PlanRequest, Pool, PrepareRequest,
     PreparedEngine, ProviderError, ProviderInfo, StageModel, Step, export_provider,
 };
-use engine_provider_kit::{container, external};
+use engine_provider_kit::{container, external, model};
 
 use crate::decision::{Decision, options_schema};
 
@@ -56,8 +56,12 @@ impl EngineProvisioner for Tgi {
             after: Vec::new(),
             act: Act::StageModel(StageModel {
                 reference: decision.model.reference.clone(),
+                mirrors: decision.model.mirrors.clone(),
                 digest: decision.model.checksum.clone(),
                 cache_dir: decision.model.cache_dir.clone(),
+                include: decision.model.include.clone(),
+                exclude: decision.model.exclude.clone(),
+                formats: model::WEIGHTS.map(str::to_owned).into(),
                 shape: ModelShape::Directory,
                 ..StageModel::default()
             }),

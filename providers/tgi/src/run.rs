@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    ContainerLaunch, DrainProbe, GpuEvidence, Launch, Model, PrepareRequest, PreparedEngine,
-    Probes, Profile, ProviderError, ReadinessProbe, Resources, Stop, Template, VersionProbe,
+    Artifact, ContainerLaunch, DrainProbe, GpuEvidence, Launch, Model, PrepareRequest,
+    PreparedEngine, Probes, Profile, ProviderError, ReadinessProbe, Resources, Stop, Template,
+    VersionProbe,
 };
 use engine_provider_kit::{
     container, external, flags, gpu,
     model::{inside, public_name},
+    vram::{self, Stored},
 };
 
 use crate::{MODEL, decision::Decision, diagnoses, settings};
@@ -24,9 +26,8 @@ pub(crate) fn prepare(
 ) -> Result<PreparedEngine, ProviderError> {
     let mut warnings = decision.warnings.clone();
     let model = request.artifact(MODEL);
-    let size = model.and_then(|model| model.size_bytes);
-    if let (Some(size), true) = (size, decision.requires_gpu()) {
-        warnings.extend(gpu::check_room(decision.pool, &decision.gpus, size)?);
+    if let (Some(model), true) = (model, decision.requires_gpu()) {
+        warnings.extend(check_room(decision, model)?);
     }
     let given = decision.pool.model.clone();
     let id = given.unwrap_or_else(|| public_name(&decision.model.reference));
@@ -49,7 +50,10 @@ pub(crate) fn prepare(
             }),
             second_term_ends_at_once: false,
         },
-        resources: Resources { vram_bytes },
+        resources: Resources {
+            vram_bytes,
+            ..Resources::default()
+        },
         model: Model {
             id,
             path: model.and_then(|model| model.path.clone()),
@@ -70,6 +74,21 @@ pub(crate) fn prepare(
         build_record: container::record(request),
         warnings,
     })
+}
+
+/// What TGI needs least is the weights, each GPU a part of them, and the cache of the longest request
+/// where the pool says one: else it makes that as long as there is room.
+fn check_room(decision: &Decision, model: &Artifact) -> Result<Option<String>, ProviderError> {
+    let (pool, gpus) = (decision.pool, &decision.gpus);
+    let made_smaller = decision.flags.iter().any(|flag| flag.name == "--quantize");
+    let tokens = pool.ctx.unwrap_or(0).into();
+    let least = |facts| vram::least(facts, tokens, Stored::BYTE, made_smaller);
+    let facts = model.model.as_ref();
+    if let Some((facts, need)) = facts.and_then(|facts| Some((facts, least(facts)?))) {
+        return vram::check(pool, gpus, 1.0, &need, facts);
+    }
+    let size = model.size_bytes;
+    size.map_or(Ok(None), |size| gpu::check_room(pool, gpus, size))
 }
 
 fn launch(decision: &Decision, id: &str) -> ContainerLaunch {

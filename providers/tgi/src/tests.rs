@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 
 use engine_provider_api::{
-    Act, Artifact, EngineProvisioner as _, Facts, Image, Launch, Mode, PlanRequest, Pool,
-    PrepareRequest, PreparedEngine, ProviderError, Template,
+    Act, Artifact, Facts, Image, Launch, Mode, Plan, Pool, PreparedEngine, ProviderError,
+};
+use engine_provider_kit::{
+    machine,
+    testing::{self, join, with_flags},
 };
 use insta::assert_snapshot;
 use regex::Regex;
@@ -12,54 +15,18 @@ use serde_json::{Value, json};
 
 use crate::{Tgi, diagnoses};
 
-macro_rules! facts {
-    ($name:literal) => {
-        serde_json::from_str::<Facts>(include_str!(concat!(
-            "../../../tests/fixtures/facts/",
-            $name,
-            ".json"
-        )))
-        .expect("a fixture is a document of facts")
-    };
-}
-
 /// A pool that serves a model of the hub, with these fields over it.
 fn pool(fields: Value) -> Pool {
-    let mut pool = json!({
+    let least = json!({
         "id": "chat",
         "engine": "tgi",
         "provisioning": { "model": { "ref": "hf:Qwen/Qwen2.5-0.5B-Instruct" } },
     });
-    merge(&mut pool, fields);
-    serde_json::from_value(pool).expect("the fields are a pool's")
+    testing::pool(least, fields)
 }
 
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
-}
-
-fn with_flags(flags: &[&str]) -> Value {
-    json!({ "provisioning": { "flags": flags } })
-}
-
-fn try_plan(
-    fields: Value,
-    mode: Mode,
-    facts: &Facts,
-) -> Result<engine_provider_api::Plan, ProviderError> {
-    Tgi.plan(&PlanRequest {
-        requires: Vec::new(),
-        pool: pool(fields),
-        mode,
-        facts: facts.clone(),
-    })
+fn try_plan(fields: Value, mode: Mode, facts: &Facts) -> Result<Plan, ProviderError> {
+    testing::plan(&Tgi, pool(fields), mode, facts)
 }
 
 fn plan(fields: Value, mode: Mode, facts: &Facts) -> String {
@@ -80,18 +47,7 @@ fn plan(fields: Value, mode: Mode, facts: &Facts) -> String {
         }
         text.push('\n');
     }
-    for note in &plan.notes {
-        let _ = writeln!(text, "note: {note}");
-    }
-    for warning in &plan.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
-}
-
-fn join(args: &[Template]) -> String {
-    let args: Vec<&str> = args.iter().map(Template::as_str).collect();
-    args.join(" ")
+    text + &testing::advice(&plan.notes, &plan.warnings)
 }
 
 /// The engine of a pool whose model has 1 GiB and whose image, if it has one, was pulled.
@@ -111,16 +67,9 @@ fn prepare(fields: Value, mode: Mode, facts: &Facts) -> PreparedEngine {
         ..Artifact::default()
     };
     let artifacts = [("model-fetch", model), ("pull-image", image)];
-    Tgi.prepare(&PrepareRequest {
-        requires: Vec::new(),
-        pool: pool(fields),
-        mode,
-        facts: facts.clone(),
-        artifacts: artifacts
-            .map(|(step, artifact)| (step.to_owned(), artifact))
-            .into(),
-    })
-    .expect("the pool can be prepared")
+    let artifacts = artifacts.map(|(step, artifact)| (step.to_owned(), artifact));
+    testing::prepare(&Tgi, pool(fields), mode, facts, artifacts.into())
+        .expect("the pool can be prepared")
 }
 
 fn show(engine: &PreparedEngine) -> String {
@@ -157,27 +106,17 @@ fn show(engine: &PreparedEngine) -> String {
         engine.gpu_evidence.is_some(),
         engine.build_record
     );
-    for warning in &engine.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
+    text + &testing::advice(&[], &engine.warnings)
 }
 
 fn refusal(fields: Value, mode: Mode, facts: &Facts) -> String {
     let error = try_plan(fields, mode, facts).expect_err("the pool is refused");
-    let mut text = format!("{:?}: {}\n", error.code, error.message);
-    if let Some(field) = &error.field {
-        let _ = writeln!(text, "field: {field}");
-    }
-    for hint in &error.hints {
-        let _ = writeln!(text, "hint: {} {:?}", hint.text, hint.command);
-    }
-    text
+    testing::told(&error)
 }
 
 #[test]
 fn the_plan_says_what_to_use_instead() {
-    let facts = facts!("podman-one-gpu");
+    let facts = machine!("podman-one-gpu");
     assert_snapshot!(plan(json!({}), Mode::Container, &facts), @r#"
     pull-image: ghcr.io/huggingface/text-generation-inference Some("3.3.7") None
     model-fetch: hf:Qwen/Qwen2.5-0.5B-Instruct as Directory
@@ -190,7 +129,7 @@ fn the_plan_says_what_to_use_instead() {
 #[test]
 fn one_gpu() {
     let fields = json!({ "ctx": 8192, "model": "qwen" });
-    let engine = prepare(fields, Mode::Container, &facts!("podman-one-gpu"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-one-gpu"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/qwen
@@ -219,7 +158,7 @@ fn one_gpu() {
 #[test]
 fn two_gpus() {
     let fields = json!({ "profile": "throughput", "quant": "AWQ", "stop": { "grace_ms": 90_000 } });
-    let engine = prepare(fields, Mode::Container, &facts!("podman-two-gpus"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-two-gpus"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/Qwen2.5-0.5B-Instruct
@@ -245,7 +184,7 @@ fn two_gpus() {
 
 #[test]
 fn a_mig_slice() {
-    let engine = prepare(json!({}), Mode::Container, &facts!("podman-mig"));
+    let engine = prepare(json!({}), Mode::Container, &machine!("podman-mig"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/Qwen2.5-0.5B-Instruct
@@ -271,12 +210,12 @@ fn a_mig_slice() {
 
 #[test]
 fn the_processor_needs_an_image_of_its_own() {
-    let facts = facts!("podman-cpu");
+    let facts = machine!("podman-cpu");
     let text = refusal(json!({ "gpu": "prefer" }), Mode::Container, &facts);
     assert_snapshot!(text, @r"
     PoolUnavailable: TGI's image runs on GPUs only, and this pool uses none
-    hint: use `engine: vllm` or `engine: llamacpp`, which run on the processor too None
-    hint: or set `provisioning.container.tag` to one of TGI's `-intel-cpu` tags None
+      fix: use `engine: vllm` or `engine: llamacpp`, which run on the processor too
+      fix: or set `provisioning.container.tag` to one of TGI's `-intel-cpu` tags
     ");
     let container = json!({ "tag": "3.3.5-intel-cpu" });
     let fields = json!({ "gpu": "forbid", "provisioning": { "container": container } });
@@ -293,7 +232,7 @@ fn flags_become_variables() {
         "--dtype",
         "float16",
     ]);
-    let engine = prepare(fields, Mode::Container, &facts!("podman-one-gpu"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-one-gpu"));
     let Launch::Container(launch) = engine.launch else {
         panic!("no container")
     };
@@ -305,7 +244,7 @@ fn flags_become_variables() {
 
 #[test]
 fn what_belongs_to_the_pool_is_refused_as_flag_and_as_variable() {
-    let facts = facts!("podman-one-gpu");
+    let facts = machine!("podman-one-gpu");
     for (flag, variable, instead) in [
         ("--model-id", "MODEL_ID", "provisioning.model.ref"),
         ("--num-shard", "NUM_SHARD", "set `devices`"),
@@ -338,7 +277,7 @@ fn what_belongs_to_the_pool_is_refused_as_flag_and_as_variable() {
 
 #[test]
 fn other_modes_and_models_of_other_engines_are_refused() {
-    let facts = facts!("podman-one-gpu");
+    let facts = machine!("podman-one-gpu");
     let text = refusal(json!({}), Mode::Package, &facts);
     assert!(text.contains("`container` or `external`"), "{text}");
     let fields = json!({ "provisioning": { "model": { "ref": "builtin:haiku" } } });

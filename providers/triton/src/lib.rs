@@ -46,6 +46,9 @@ export_provider!(Triton, manifest = {
 
 const PREFLIGHT: &str = "preflight-tools";
 const MODEL: &str = "model-fetch";
+/// Formats, by name suffix, of what makes a directory a model repository: descriptions of models, and the
+/// files of those that Triton describes itself (its documentation, "Auto-Generated Model Configuration").
+const REPOSITORY: &[&str] = &["pbtxt", "onnx", "plan", "pb", "xml", "graphdef", "py"];
 const MODES: [Mode; 3] = [Mode::Container, Mode::Package, Mode::External];
 
 impl EngineProvisioner for Triton {
@@ -181,18 +184,31 @@ impl<'a> Decision<'a> {
 
     fn model(&self) -> StageModel {
         let file = self.options.backend.and_then(Backend::file);
-        let suffix = file.and_then(|file| file.rsplit('.').next());
+        let formats = self.options.backend.map_or(REPOSITORY, Backend::formats);
         StageModel {
             reference: self.reference.reference.clone(),
+            mirrors: self.reference.mirrors.clone(),
             quant: self.pool.quant.clone(),
             digest: self.reference.checksum.clone(),
             cache_dir: self.reference.cache_dir.clone(),
-            formats: suffix.map(str::to_owned).into_iter().collect(),
+            include: self.reference.include.clone(),
+            exclude: self.reference.exclude.clone(),
+            formats: formats.iter().map(|&suffix| suffix.to_owned()).collect(),
+            layout: self.layout(),
             shape: match file {
                 Some(_) => ModelShape::File,
                 None => ModelShape::Directory,
             },
         }
+    }
+
+    /// Where a model repository has a file: of the model that is named, else of any.
+    fn layout(&self) -> Vec<String> {
+        if self.options.backend.is_some() {
+            return Vec::new();
+        }
+        let name = self.pool.model.as_deref().unwrap_or("*");
+        vec![format!("{name}/config.pbtxt"), format!("{name}/#/")]
     }
 
     /// What of the pool vLLM must be told.

@@ -1,6 +1,7 @@
 //! `options{}` of a Triton pool.
 
 use engine_provider_api::{Pool, ProviderError};
+use engine_provider_kit::model::WEIGHTS;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -51,6 +52,17 @@ impl Backend {
             Self::Tensorrt => Some("model.plan"),
             Self::Python => Some("model.py"),
             Self::Vllm | Self::TensorrtLlm => None,
+        }
+    }
+
+    /// Formats of a model's files, by name suffix: its directory holds one of them.
+    pub(crate) fn formats(self) -> &'static [&'static str] {
+        match self {
+            Self::Onnxruntime => &["onnx"],
+            Self::Tensorrt => &["plan"],
+            Self::Python => &["py"],
+            Self::Vllm => &WEIGHTS,
+            Self::TensorrtLlm => &["engine"],
         }
     }
 

@@ -94,6 +94,7 @@ pub(crate) fn prepare(
                 true => model.and_then(|model| model.size_bytes),
                 false => Some(0),
             },
+            ..Resources::default()
         },
         model: Model {
             id: name,

@@ -2,53 +2,21 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use engine_provider_api::{
-    Artifact, ArtifactState, EngineProvisioner as _, Launch, Output, Plan, ProviderError,
-};
+use engine_provider_api::{Artifact, ArtifactState, Launch, Output, Plan, ProviderError};
+use engine_provider_kit::{example, machine, testing};
 use insta::assert_snapshot;
 
 use super::*;
 
-macro_rules! facts {
-    ($name:literal) => {
-        serde_json::from_str::<Facts>(include_str!(concat!(
-            "../../../tests/fixtures/facts/",
-            $name,
-            ".json"
-        )))
-        .expect("a fixture is a document of facts")
-    };
-}
-
-macro_rules! example {
-    ($name:literal) => {{
-        let text = include_str!(concat!("../../../examples/", $name));
-        let mut file: Value = serde_saphyr::from_str(text).expect("an example is YAML");
-        serde_json::from_value::<Pool>(file["pools"][0].take()).expect("an example is a pool file")
-    }};
-}
-
 const DIGEST: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
-}
 
 /// A pool with these fields over the least there is.
 fn pool(fields: Value) -> Pool {
-    let mut pool = json!({
+    let least = json!({
         "id": "default", "engine": "triton",
         "provisioning": { "model": { "ref": "./models" } },
     });
-    merge(&mut pool, fields);
-    serde_json::from_value(pool).expect("the fields are a pool's")
+    testing::pool(least, fields)
 }
 
 fn mode(pool: &Pool) -> Mode {
@@ -56,24 +24,13 @@ fn mode(pool: &Pool) -> Mode {
 }
 
 fn try_plan(pool: Pool, facts: &Facts) -> Result<Plan, ProviderError> {
-    Triton.plan(&PlanRequest {
-        requires: Vec::new(),
-        mode: mode(&pool),
-        pool,
-        facts: facts.clone(),
-    })
+    let mode = mode(&pool);
+    testing::plan(&Triton, pool, mode, facts)
 }
 
 fn refusal(fields: Value, facts: &Facts) -> String {
     let error = try_plan(pool(fields), facts).expect_err("the pool is refused");
-    let mut text = format!("{:?}: {}\n", error.code, error.message);
-    for line in &error.causes {
-        let _ = writeln!(text, "cause: {line}");
-    }
-    for hint in &error.hints {
-        let _ = writeln!(text, "  fix: {}", hint.text);
-    }
-    text
+    testing::told(&error)
 }
 
 fn try_prepare(
@@ -81,13 +38,8 @@ fn try_prepare(
     facts: &Facts,
     artifacts: BTreeMap<String, Artifact>,
 ) -> Result<PreparedEngine, ProviderError> {
-    Triton.prepare(&PrepareRequest {
-        requires: Vec::new(),
-        mode: mode(&pool),
-        pool,
-        facts: facts.clone(),
-        artifacts,
-    })
+    let mode = mode(&pool);
+    testing::prepare(&Triton, pool, mode, facts, artifacts)
 }
 
 fn prepare(pool: Pool, facts: &Facts) -> PreparedEngine {
@@ -106,13 +58,7 @@ fn show_plan(plan: &Plan) -> String {
         act.as_object_mut().unwrap().remove("narration");
         let _ = writeln!(text, "{} {act}", step.id);
     }
-    for note in &plan.notes {
-        let _ = writeln!(text, "note: {note}");
-    }
-    for warning in &plan.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
+    text + &testing::advice(&plan.notes, &plan.warnings)
 }
 
 fn show(engine: &PreparedEngine) -> String {
@@ -140,11 +86,11 @@ fn show(engine: &PreparedEngine) -> String {
 
 #[test]
 fn the_example_s_repository_is_mounted_and_served_on_three_ports() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     assert_snapshot!(show_plan(&try_plan(example!("triton-repository.yaml"), &facts).unwrap()), @r#"
     pull-image {"image":{"repository":"nvcr.io/nvidia/tritonserver","tag":"26.07-py3"},"kind":"pull-image"}
-    model-fetch {"kind":"stage-model","reference":"./model_repository","shape":"directory"}
-    note: the model repository must hold model `resnet50`
+    model-fetch {"formats":["pbtxt","onnx","plan","pb","xml","graphdef","py"],"kind":"stage-model","layout":["echo/config.pbtxt","echo/#/"],"reference":"./model_repository","shape":"directory"}
+    note: the model repository must hold model `echo`
     "#);
     let engine = prepare(example!("triton-repository.yaml"), &facts);
     assert_snapshot!(show(&engine), @r#"
@@ -162,7 +108,7 @@ fn the_example_s_repository_is_mounted_and_served_on_three_ports() {
       --exit-on-error true
       --exit-timeout-secs 4
       --model-load-thread-count 4
-    ready /v2/models/resnet50/ready, mask ["GPU-3d4f7a0e-6a0f-4f6c-9a7b-5f0c1d2e3f40"]
+    ready /v2/models/echo/ready, mask ["GPU-3d4f7a0e-6a0f-4f6c-9a7b-5f0c1d2e3f40"]
     "#);
     let evidence = engine.gpu_evidence.unwrap();
     assert!(evidence.driver_memory);
@@ -170,12 +116,12 @@ fn the_example_s_repository_is_mounted_and_served_on_three_ports() {
 
 #[test]
 fn the_example_for_vllm_has_a_repository_made_around_its_model() {
-    let mut facts = facts!("two-gpus");
+    let mut facts = machine!("two-gpus");
     facts.gpus.driver = Some("610.43.02".to_owned());
     let vllm = || example!("triton-vllm.yaml");
     assert_snapshot!(show_plan(&try_plan(vllm(), &facts).unwrap()), @r#"
     pull-image {"image":{"repository":"nvcr.io/nvidia/tritonserver","tag":"26.07-vllm-python-py3"},"kind":"pull-image"}
-    model-fetch {"kind":"stage-model","reference":"hf:Qwen/Qwen2.5-7B-Instruct","shape":"directory"}
+    model-fetch {"formats":["safetensors","bin","pt","pth"],"kind":"stage-model","reference":"hf:Qwen/Qwen2.5-7B-Instruct","shape":"directory"}
     note: a repository is made with model `qwen2.5-7b-instruct` for vllm
     "#);
     assert_snapshot!(show(&prepare(vllm(), &facts)), @r#"
@@ -215,7 +161,7 @@ fn the_example_for_vllm_has_a_repository_made_around_its_model() {
 
 #[test]
 fn engines_of_tensorrt_llm_have_their_inputs_named() {
-    let mut facts = facts!("h200");
+    let mut facts = machine!("h200");
     facts.gpus.driver = Some("590.44.01".to_owned());
     let fields = json!({ "model": "llama", "options": { "backend": "tensorrt-llm" } });
     assert_snapshot!(show(&prepare(pool(fields), &facts)), @r#"
@@ -270,7 +216,7 @@ fn one_file_is_mounted_beside_its_configuration() {
         "options": { "backend": "onnxruntime", "max_batch_size": 8 },
         "provisioning": { "model": { "ref": "./resnet.onnx" }, "flags": ["--log-verbose", "1"] },
     });
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     assert_snapshot!(show_plan(&try_plan(pool(fields.clone()), &facts).unwrap()), @r#"
     pull-image {"image":{"repository":"nvcr.io/nvidia/tritonserver","tag":"26.07-py3"},"kind":"pull-image"}
     model-fetch {"formats":["onnx"],"kind":"stage-model","reference":"./resnet.onnx","shape":"file"}
@@ -304,7 +250,7 @@ fn one_file_is_mounted_beside_its_configuration() {
 
 #[test]
 fn a_driver_that_is_too_old_is_refused_before_the_pull_with_both_numbers() {
-    let facts = facts!("h200");
+    let facts = machine!("h200");
     let mut text = String::new();
     for backend in ["vllm", "tensorrt-llm"] {
         text += &refusal(json!({ "options": { "backend": backend } }), &facts);
@@ -327,7 +273,7 @@ fn a_driver_that_is_too_old_is_refused_before_the_pull_with_both_numbers() {
 
 #[test]
 fn what_cannot_work_or_have_an_effect_is_refused() {
-    let cpu = facts!("debian-cpu");
+    let cpu = machine!("debian-cpu");
     let mut text = String::new();
     for fields in [
         json!({}),
@@ -345,36 +291,47 @@ fn what_cannot_work_or_have_an_effect_is_refused() {
     ] {
         text += &refusal(fields, &cpu);
     }
-    text += &refusal(json!({}), &facts!("amd-rocm"));
+    text += &refusal(json!({}), &machine!("amd-rocm"));
     assert_snapshot!(text, @r"
     PoolUnavailable: pool `default` requires a GPU, and this machine has no usable GPU
     cause: nvml: libnvidia-ml.so.1 is not there
     cause: nvidia-smi: not on PATH
     cause: driver-files: no /proc/driver/nvidia, no /dev/nvidia*, no /dev/kfd
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
+             {again} --gpu prefer
     PoolUnavailable: back end vllm of Triton runs on GPUs only
     cause: this machine has no usable GPU: this pool runs on the processor
     InvalidParams: `ctx` has no effect: it is the model's own business but for `backend: vllm`
+    field: ctx
       fix: remove `ctx`
     InvalidParams: `quant` has no effect: Triton's models are not chosen by quantisation
+    field: quant
       fix: remove `quant`
     InvalidParams: `a/b` cannot be the name of a model in a repository
+    field: model
       fix: set `model` to a name of letters, digits, `.`, `_` and `-`
     InvalidParams: `options.engine` has an effect with backend: vllm only
+    field: options.engine
       fix: remove `options.engine`
     InvalidParams: unknown variant `pytorch`, expected one of `onnxruntime`, `tensorrt`, `python`, `vllm`, `tensorrt-llm`
+    field: options
     InvalidParams: `--grpc-port` is set by the provider
+    field: provisioning.flags[0]
       fix: remove it: the host chooses the addresses
     InvalidParams: `CUDA_VISIBLE_DEVICES` is set by the provider
+    field: provisioning.env.CUDA_VISIBLE_DEVICES
       fix: set `devices` instead
     UnsupportedMode: this Triton provider does not offer mode `source`
       fix: set `provisioning.mode: container`, or leave it out
     InvalidParams: `options.backend` has no effect: in mode `package` the model is a whole repository
+    field: options.backend
       fix: remove `options.backend`
     InvalidParams: `provisioning.package.version` has no effect: this provider knows version 0.7.0 by its hashes
+    field: provisioning.package.version
       fix: remove `provisioning.package.version`
     PoolUnavailable: Triton runs on NVIDIA's GPUs, and this is AMD Radeon RX 7900 XTX
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
+             {again} --gpu prefer
     ");
 }
 
@@ -383,7 +340,7 @@ fn package() -> Pool {
 }
 
 fn with_python(version: &str) -> Facts {
-    let mut facts = facts!("debian-cpu");
+    let mut facts = machine!("debian-cpu");
     let tool = json!({ "path": "/usr/bin/python3", "version": version });
     let tool = serde_json::from_value(tool).unwrap();
     facts.tools.insert("python".to_owned(), tool);
@@ -401,7 +358,7 @@ fn the_package_is_installed_by_hash_and_run_with_its_own_libraries() {
     venv {"attempts":[{"commands":[{"args":["-m","venv","{work}/python"],"id":"venv-create","narration":{"start":"venv-create"},"program":"{tool.python}"},{"args":["-m","pip","install","--no-deps","--require-hashes","--only-binary",":all:","--no-input","--no-cache-dir","--disable-pip-version-check","--progress-bar","off","--index-url","https://pypi.org/simple","--requirement","{work}/requirements.txt"],"id":"pip-install","narration":{"start":"pip-install"},"program":"{work}/python/bin/python"}],"title":""}],"fixed_path":true,"inputs":{"requirements.txt":"nvidia-pytriton==0.7.0 --hash=sha256:21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df\nnumpy==1.26.4 --hash=sha256:f870204a840a60da0b12273ef34f7051e98c3b5961b61b0c2c1be6dfd64fbcd3 --hash=sha256:ffa75af20b44f8dba823498024771d5ac50620e6915abac414251bd971b4529f --hash=sha256:666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5 --hash=sha256:675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed\n"},"kind":"build","labels":{"package":"nvidia-pytriton==0.7.0"},"native":false,"network":["pypi.org","files.pythonhosted.org"],"outputs":["python"]}
     backends {"attempts":[{"commands":[{"args":["{work}/place.py","{venv.path}/python/lib/python3.11/site-packages/pytriton/tritonserver/backends/python","{venv.path}/python/lib/python3.11/site-packages/pytriton/tritonserver/python_backend_stubs/3.11/triton_python_backend_stub","{work}/backends/python"],"id":"place-backends","narration":{},"program":"{venv.path}/python/bin/python"}],"title":""}],"fixed_path":false,"inputs":{"place.py":"import os, shutil, sys\nsource, stub, target = sys.argv[1:]\nshutil.copytree(source, target)\nstub = shutil.copy(stub, target)\nos.chmod(stub, 0o755)\n"},"kind":"build","native":false,"outputs":["backends"]}
     observe-stub {"args":[],"asks_devices":false,"env":{"LD_LIBRARY_PATH":"{venv.path}/python/lib/python3.11/site-packages/nvidia_pytriton.libs","PYTHONPATH":"{venv.path}/python/lib/python3.11/site-packages"},"kind":"observe","program":"{backends.path}/backends/python/triton_python_backend_stub","timeout_ms":20000}
-    model-fetch {"kind":"stage-model","reference":"./models","shape":"directory"}
+    model-fetch {"formats":["pbtxt","onnx","plan","pb","xml","graphdef","py"],"kind":"stage-model","layout":["echo/config.pbtxt","echo/#/"],"reference":"./models","shape":"directory"}
     note: the model repository must hold model `echo`
     note: the package has the Python back end and no other
     "#);
@@ -462,7 +419,7 @@ fn an_engine_that_runs_already_is_attached_to() {
         "provisioning": { "mode": "external", "external": { "url": "http://127.0.0.1:8000" } },
     }))
     .unwrap();
-    let engine = prepare(fields, &facts!("debian-cpu"));
+    let engine = prepare(fields, &machine!("debian-cpu"));
     assert_eq!(show(&engine), "http://127.0.0.1:8000");
     assert_eq!(engine.probes.readiness.path, "/v2/health/ready");
     assert_eq!(engine.probes.metrics, None);

@@ -14,11 +14,13 @@ mod flags;
 mod origin;
 mod run;
 
+use std::collections::BTreeMap;
+
 use engine_provider_api::{
     Act, EngineProvisioner, Mode, ModelShape, Plan, PlanRequest, Pool, PrepareRequest,
     PreparedEngine, ProviderError, ProviderInfo, StageModel, Step, ToolProbe, export_provider,
 };
-use engine_provider_kit::{container, external, python, tools};
+use engine_provider_kit::{container, external, model::WEIGHTS, python, tools};
 
 use crate::{
     decision::{Decision, options_schema},
@@ -64,7 +66,10 @@ impl EngineProvisioner for Vllm {
                 let mut venv = packages.environment(&request.facts);
                 venv.after = vec![PREFLIGHT.to_owned()];
                 vec![
-                    step(PREFLIGHT, Act::RequireTools(origin::required_tools())),
+                    step(
+                        PREFLIGHT,
+                        Act::RequireTools(origin::required_tools(&request.facts)),
+                    ),
                     venv,
                 ]
             }
@@ -95,15 +100,20 @@ fn python_probe() -> ToolProbe {
         version_args: vec!["--version".to_owned()],
         extra_directories: Vec::new(),
         needed_by: vec![Mode::Package],
-        packages: origin::python_packages(),
+        // Which systems have it is known with the facts.
+        packages: BTreeMap::new(),
     }
 }
 
 fn model(decision: &Decision) -> StageModel {
     StageModel {
         reference: decision.model.reference.clone(),
+        mirrors: decision.model.mirrors.clone(),
         digest: decision.model.checksum.clone(),
         cache_dir: decision.model.cache_dir.clone(),
+        include: decision.model.include.clone(),
+        exclude: decision.model.exclude.clone(),
+        formats: WEIGHTS.map(str::to_owned).into(),
         shape: ModelShape::Directory,
         ..StageModel::default()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    ErrorCode, Facts, ImageName, Mode, Pool, ProviderError, RequireTools, Step, ToolRequirement,
+    ErrorCode, Facts, ImageName, Mode, Os, Pool, ProviderError, RequireTools, Step, ToolRequirement,
 };
 use engine_provider_kit::{
     container,
@@ -230,12 +230,12 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
 }
 
 /// What the packages need of the machine. vLLM compiles kernels while it starts.
-pub(crate) fn required_tools() -> RequireTools {
+pub(crate) fn required_tools(facts: &Facts) -> RequireTools {
     let python = ToolRequirement {
         name: PYTHON.to_owned(),
         purpose: "to run vLLM; its list of packages is for this version".to_owned(),
         minimum_version: "3.12".to_owned(),
-        packages: python_packages(),
+        packages: python_packages(&facts.os),
         optional: false,
     };
     let compiler = tools::requirement("cxx", "to compile kernels while vLLM starts", "");
@@ -244,13 +244,36 @@ pub(crate) fn required_tools() -> RequireTools {
     }
 }
 
-/// Packages that carry the interpreter, with its module for virtual environments.
-pub(crate) fn python_packages() -> BTreeMap<String, Vec<String>> {
-    let table: [(&str, &[&str]); 2] = [
-        ("apt", &["python3.12", "python3.12-venv"]),
-        ("dnf", &["python3.12"]),
-    ];
+/// Packages that carry the interpreter, with its module for virtual environments, on systems that have
+/// this very version. Of those with apt it is Ubuntu 24.04; Debian has 3.11 and 3.13, Arch the newest.
+pub(crate) fn python_packages(os: &Os) -> BTreeMap<String, Vec<String>> {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    let rows = table.map(|(family, names)| (family.to_owned(), owned(names)));
-    BTreeMap::from(rows)
+    let mut packages = BTreeMap::from([("dnf".to_owned(), owned(&["python3.12"]))]);
+    if os.id == "ubuntu" && os.version.starts_with("24.") {
+        packages.insert("apt".to_owned(), owned(&["python3.12", "python3.12-venv"]));
+    }
+    packages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_package_is_named_that_a_system_does_not_have() {
+        let named = |id: &str, version: &str| {
+            let os = Os {
+                id: id.to_owned(),
+                version: version.to_owned(),
+                ..Os::default()
+            };
+            let packages = python_packages(&os);
+            assert!(packages.contains_key("dnf") && !packages.contains_key("pacman"));
+            packages.contains_key("apt")
+        };
+        assert!(named("ubuntu", "24.04"));
+        for (id, version) in [("ubuntu", "22.04"), ("debian", "12"), ("debian", "13")] {
+            assert!(!named(id, version), "{id} {version}");
+        }
+    }
 }

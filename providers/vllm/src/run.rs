@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    ContainerLaunch, DrainProbe, Gpu, GpuEvidence, Launch, Model, PrepareRequest, PreparedEngine,
-    Probes, ProcessLaunch, ProviderError, ReadinessProbe, Resources, Stop, Template, VersionProbe,
+    ContainerLaunch, DrainProbe, Gpu, GpuEvidence, Launch, Model, ModelFacts, PrepareRequest,
+    PreparedEngine, Probes, ProcessLaunch, ProviderError, ReadinessProbe, Resources, Stop,
+    Template, VersionProbe,
 };
 use engine_provider_kit::{
     container, external, flags, gpu,
     model::{inside, public_name},
     python,
+    vram::{self, Need, Stored},
 };
 
 use crate::{
@@ -72,7 +74,10 @@ pub(crate) fn prepare(
             }),
             second_term_ends_at_once: false,
         },
-        resources: Resources { vram_bytes },
+        resources: Resources {
+            vram_bytes,
+            ..Resources::default()
+        },
         model: Model {
             id,
             path: model.and_then(|model| model.path.clone()),
@@ -97,6 +102,9 @@ fn model_id(decision: &Decision) -> String {
 }
 
 /// Device memory: vLLM takes its share of each GPU, whatever the model's size.
+///
+/// What it needs least is the weights, each GPU a part of them, and the cache of one request of the
+/// longest length: with less it ends with "To serve at least one request with the models's max seq len".
 fn memory(
     decision: &Decision,
     request: &PrepareRequest,
@@ -105,11 +113,10 @@ fn memory(
     if decision.gpus.is_empty() {
         return Ok(Some(0));
     }
-    let size = request.artifact(MODEL).and_then(|model| model.size_bytes);
-    if let (Some(size), true) = (size, decision.requires_gpu()) {
-        gpu::check_room(decision.pool, &decision.gpus, size)?;
-    }
     let share = number(&decision.flags, "--gpu-memory-utilization", UTILISATION);
+    if decision.requires_gpu() {
+        check_room(decision, request, share)?;
+    }
     let taken = |gpu: &Gpu| (gpu.memory_total_bytes as f64 * share) as u64;
     for gpu in &decision.gpus {
         if gpu.memory_free_bytes < taken(gpu) {
@@ -124,6 +131,46 @@ fn memory(
     }
     let total = decision.gpus.iter().map(|gpu| taken(gpu)).sum();
     Ok(Some(total).filter(|total| *total > 0))
+}
+
+fn check_room(
+    decision: &Decision,
+    request: &PrepareRequest,
+    share: f64,
+) -> Result<(), ProviderError> {
+    let (pool, gpus) = (decision.pool, &decision.gpus);
+    let Some(artifact) = request.artifact(MODEL) else {
+        return Ok(());
+    };
+    let facts = artifact.model.as_ref();
+    let need = facts.and_then(|facts| Some((facts, need(decision, facts)?)));
+    // With less for the cache than its share vLLM is told a size of its own.
+    let sized = has(decision, "--kv-cache-memory-bytes");
+    if let Some((facts, need)) = need {
+        let share = if sized { 1.0 } else { share };
+        vram::check(pool, gpus, share, &need, facts)?;
+    } else if let Some(size) = artifact.size_bytes {
+        gpu::check_room(pool, gpus, size)?;
+    }
+    Ok(())
+}
+
+fn need(decision: &Decision, facts: &ModelFacts) -> Option<Need> {
+    let flag = |name: &str| {
+        let flag = decision.flags.iter().rfind(|flag| flag.name == name);
+        flag.map(flags::Flag::value)
+    };
+    let longest = flag("--max-model-len").map_or(facts.context_length, |len| len.parse().ok());
+    let cached = match flag("--kv-cache-dtype") {
+        None | Some("auto" | "bfloat16" | "float16") => Stored::HALF,
+        Some(_) => Stored::BYTE,
+    };
+    let made_smaller = has(decision, "--quantization");
+    vram::least(facts, longest.unwrap_or(0), cached, made_smaller)
+}
+
+fn has(decision: &Decision, name: &str) -> bool {
+    decision.flags.iter().any(|flag| flag.name == name)
 }
 
 /// Arguments after the program, with the model at `path`.

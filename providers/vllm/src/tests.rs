@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 
 use engine_provider_api::{
-    Act, Artifact, EngineProvisioner as _, Facts, Image, Launch, Mode, PlanRequest, Pool,
-    PrepareRequest, PreparedEngine, ProviderError, Template,
+    Act, Artifact, Facts, Image, Launch, Mode, Plan, Pool, PreparedEngine, ProviderError,
+};
+use engine_provider_kit::{
+    machine,
+    testing::{self, join, with_flags},
 };
 use insta::assert_snapshot;
 use regex::Regex;
@@ -12,58 +15,22 @@ use serde_json::{Value, json};
 
 use crate::{Vllm, diagnoses};
 
-macro_rules! facts {
-    ($name:literal) => {
-        serde_json::from_str::<Facts>(include_str!(concat!(
-            "../../../../tests/fixtures/facts/",
-            $name,
-            ".json"
-        )))
-        .expect("a fixture is a document of facts")
-    };
-}
-
 mod planned;
 mod prepared;
 mod refused;
 
 /// A pool that serves a model of the hub, with these fields over it.
 fn pool(fields: Value) -> Pool {
-    let mut pool = json!({
+    let least = json!({
         "id": "chat",
         "engine": "vllm",
         "provisioning": { "model": { "ref": "hf:Qwen/Qwen2.5-0.5B-Instruct" } },
     });
-    merge(&mut pool, fields);
-    serde_json::from_value(pool).expect("the fields are a pool's")
+    testing::pool(least, fields)
 }
 
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
-}
-
-fn with_flags(flags: &[&str]) -> Value {
-    json!({ "provisioning": { "flags": flags } })
-}
-
-fn try_plan(
-    fields: Value,
-    mode: Mode,
-    facts: &Facts,
-) -> Result<engine_provider_api::Plan, ProviderError> {
-    Vllm.plan(&PlanRequest {
-        requires: Vec::new(),
-        pool: pool(fields),
-        mode,
-        facts: facts.clone(),
-    })
+fn try_plan(fields: Value, mode: Mode, facts: &Facts) -> Result<Plan, ProviderError> {
+    testing::plan(&Vllm, pool(fields), mode, facts)
 }
 
 fn plan(fields: Value, mode: Mode, facts: &Facts) -> String {
@@ -95,18 +62,7 @@ fn plan(fields: Value, mode: Mode, facts: &Facts) -> String {
         }
         text.push('\n');
     }
-    for note in &plan.notes {
-        let _ = writeln!(text, "note: {note}");
-    }
-    for warning in &plan.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
-}
-
-fn join(args: &[Template]) -> String {
-    let args: Vec<&str> = args.iter().map(Template::as_str).collect();
-    args.join(" ")
+    text + &testing::advice(&plan.notes, &plan.warnings)
 }
 
 /// The engine of a pool whose model has 1 GiB and whose image, if it has one, was pulled.
@@ -126,16 +82,9 @@ fn prepare(fields: Value, mode: Mode, facts: &Facts) -> PreparedEngine {
         ..Artifact::default()
     };
     let artifacts = [("model-fetch", model), ("pull-image", image)];
-    Vllm.prepare(&PrepareRequest {
-        requires: Vec::new(),
-        pool: pool(fields),
-        mode,
-        facts: facts.clone(),
-        artifacts: artifacts
-            .map(|(step, artifact)| (step.to_owned(), artifact))
-            .into(),
-    })
-    .expect("the pool can be prepared")
+    let artifacts = artifacts.map(|(step, artifact)| (step.to_owned(), artifact));
+    testing::prepare(&Vllm, pool(fields), mode, facts, artifacts.into())
+        .expect("the pool can be prepared")
 }
 
 fn show(engine: &PreparedEngine) -> String {
@@ -172,20 +121,10 @@ fn show(engine: &PreparedEngine) -> String {
         engine.gpu_evidence.is_some(),
         engine.build_record
     );
-    for warning in &engine.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
+    text + &testing::advice(&[], &engine.warnings)
 }
 
 fn refusal(fields: Value, mode: Mode, facts: &Facts) -> String {
     let error = try_plan(fields, mode, facts).expect_err("the pool is refused");
-    let mut text = format!("{:?}: {}\n", error.code, error.message);
-    if let Some(field) = &error.field {
-        let _ = writeln!(text, "field: {field}");
-    }
-    for hint in &error.hints {
-        let _ = writeln!(text, "hint: {} {:?}", hint.text, hint.command);
-    }
-    text
+    testing::told(&error)
 }

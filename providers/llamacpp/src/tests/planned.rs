@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn with_prefer_it_is_planned_for_the_processor() {
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     assert_snapshot!(show_plan(&plan(example!("llamacpp-haiku.yaml"), &facts)), @r#"
     preflight-tools (require-tools) git cmake ninja cc cxx ccache
     git-clone (checkout) 0c1e57098bba43ac29e6e3b677cdceebdd22334f
@@ -50,13 +50,13 @@ fn with_prefer_it_is_planned_for_the_processor() {
 
 #[test]
 fn the_example_for_a_3090_is_planned_with_cuda_off_path_and_the_compiler_nvcc_accepts() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     let plan = plan(example!("llamacpp-3090-source.yaml"), &facts);
     assert_snapshot!(show_plan(&plan), @r#"
     preflight-tools (require-tools) git cmake ninja cc cxx ccache
     git-clone (checkout) 0c1e57098bba43ac29e6e3b677cdceebdd22334f
       from [{"kind":"git","url":"https://github.com/ggml-org/llama.cpp"},{"kind":"index","project":"llama-cpp-python","version":"0.3.36","sha256":"832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e","git_directory":".git/modules/vendor/llama.cpp"}]
-    build (build) native=true {"backend":"cuda","toolkit":"12.4"}
+    build (build) native=true {"architectures":"86-real","backend":"cuda","toolkit":"12.4"}
       attempt with gcc 12.4.0 for CUDA, when=false
         link-source: -E create_symlink {git-clone.path} .source
         cmake-configure: -S .source -B . -G Ninja
@@ -105,7 +105,7 @@ fn the_example_for_a_3090_is_planned_with_cuda_off_path_and_the_compiler_nvcc_ac
 
 #[test]
 fn every_attempt_keeps_the_cuda_hints_and_only_the_first_is_unconditional() {
-    let facts = facts!("two-gpus");
+    let facts = machine!("two-gpus");
     let plan = plan(pool(json!({})), &facts);
     assert_eq!(plan.requires, ["build.attempts"]);
     let Some(Act::Build(build)) = plan
@@ -172,7 +172,7 @@ fn every_attempt_keeps_the_cuda_hints_and_only_the_first_is_unconditional() {
 
 #[test]
 fn an_amd_gpu_is_served_by_hip() {
-    let facts = facts!("amd-rocm");
+    let facts = machine!("amd-rocm");
     assert_snapshot!(show_plan(&plan(pool(json!({})), &facts)), @r#"
     preflight-tools (require-tools) git cmake ninja cc cxx ccache
     git-clone (checkout) 0c1e57098bba43ac29e6e3b677cdceebdd22334f
@@ -236,7 +236,7 @@ fn an_amd_gpu_is_served_by_hip() {
 
 #[test]
 fn an_h200_is_built_for_its_own_architecture() {
-    let text = show_plan(&plan(pool(json!({})), &facts!("h200")));
+    let text = show_plan(&plan(pool(json!({})), &machine!("h200")));
     assert!(
         text.contains("-DCMAKE_CUDA_ARCHITECTURES=90-real"),
         "{text}"
@@ -249,12 +249,12 @@ fn an_h200_is_built_for_its_own_architecture() {
 
 #[test]
 fn vulkan_serves_where_cuda_is_not_installed_or_is_switched_off() {
-    let mut facts = facts!("rtx3090-cuda-missing");
+    let mut facts = machine!("rtx3090-cuda-missing");
     facts.vulkan =
         Some(serde_json::from_value(json!({ "root": "/usr", "version": "1.4" })).unwrap());
     let text = show_plan(&plan(pool(json!({})), &facts));
     assert!(text.contains("-DGGML_VULKAN=ON"), "{text}");
-    let mut facts = facts!("rtx3090-cuda124");
+    let mut facts = machine!("rtx3090-cuda124");
     let error = refusal(with_cmake(&["-DGGML_CUDA=OFF"]), &facts);
     assert!(
         error.message.contains("no Vulkan toolkit"),
@@ -271,7 +271,7 @@ fn vulkan_serves_where_cuda_is_not_installed_or_is_switched_off() {
 
 #[test]
 fn a_former_name_of_a_switch_is_read_as_todays() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     let plan = plan(pool(with_cmake(&["-DLLAMA_CUBLAS=1"])), &facts);
     let text = show_plan(&plan);
     assert!(
@@ -297,7 +297,7 @@ fn what_an_operator_sets_is_built() {
         "repo": "https://example.org/fork.git", "ref": "v1", "submodules": true,
         "build": { "cmake_flags": ["-DGGML_NATIVE=OFF"], "generator": "Unix Makefiles", "cache_dir": "/c" },
     } } });
-    let text = show_plan(&plan(pool(fields), &facts!("debian-cpu")));
+    let text = show_plan(&plan(pool(fields), &machine!("debian-cpu")));
     for part in [
         "native=false",
         "-G Unix Makefiles",
@@ -308,14 +308,18 @@ fn what_an_operator_sets_is_built() {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     assert!(!text.contains("LLAMA_BUILD_COMMIT"), "{text}");
-    let error = refusal(with_cmake(&["-DBUILD_SHARED_LIBS=ON"]), &facts!("h200"));
+    let error = refusal(with_cmake(&["-DBUILD_SHARED_LIBS=ON"]), &machine!("h200"));
     assert_eq!(error.message, "`BUILD_SHARED_LIBS` is set by the provider");
 }
 
 /// A host fills in nothing else, and `after` and placeholders together must order the steps.
 #[test]
 fn every_placeholder_names_an_earlier_step_or_a_required_tool() {
-    for facts in [facts!("debian-cpu"), facts!("two-gpus"), facts!("amd-rocm")] {
+    for facts in [
+        machine!("debian-cpu"),
+        machine!("two-gpus"),
+        machine!("amd-rocm"),
+    ] {
         let plan = plan(pool(json!({ "gpu": "prefer" })), &facts);
         let mut known: Vec<String> = ["work", "jobs", "cache.ccache"].map(str::to_owned).to_vec();
         for step in &plan.steps {

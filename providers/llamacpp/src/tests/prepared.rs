@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn with_prefer_it_is_prepared_for_the_processor() {
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     let haiku = || example!("llamacpp-haiku.yaml");
     assert_snapshot!(show_engine(&prepare(haiku(), &facts, Some(&NO_DEVICE))), @r"
     0c1e57098bba-cpu
@@ -30,7 +30,7 @@ fn with_prefer_it_is_prepared_for_the_processor() {
 
 #[test]
 fn the_example_for_a_3090_is_prepared_for_gpu_memory_alone() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     let engine = prepare(
         example!("llamacpp-3090-source.yaml"),
         &facts,
@@ -63,7 +63,7 @@ fn the_example_for_a_3090_is_prepared_for_gpu_memory_alone() {
 
 #[test]
 fn two_gpus_are_masked_by_id_and_share_by_split() {
-    let facts = facts!("two-gpus");
+    let facts = machine!("two-gpus");
     let fields = json!({ "devices": [1, 0], "tensor_split": [1.0, 3.5], "ctx": 4096 });
     let two = Said {
         devices: "Available devices:\n  CUDA0: A (1 MiB, 1 MiB free)\n  CUDA1: B (1 MiB, 1 MiB free)\n",
@@ -97,7 +97,7 @@ fn two_gpus_are_masked_by_id_and_share_by_split() {
 
 #[test]
 fn every_name_of_the_same_flag_becomes_one() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     for name in ["--ngl", "-ngl", "--gpu-layers", "--n-gpu-layers"] {
         for given in [
             vec![name.to_owned(), "99".to_owned()],
@@ -123,7 +123,7 @@ fn an_older_build_is_not_given_flags_that_it_lacks() {
     };
     let engine = prepare(
         pool(json!({ "gpu": "forbid" })),
-        &facts!("debian-cpu"),
+        &machine!("debian-cpu"),
         Some(&older),
     );
     assert_eq!(
@@ -148,7 +148,7 @@ fn an_older_build_is_not_given_flags_that_it_lacks() {
 
 #[test]
 fn the_throughput_profile_serves_several_at_once_and_flags_override_a_profile() {
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     let fields = json!({ "gpu": "forbid", "profile": "throughput" });
     let engine = prepare(pool(fields), &facts, Some(&NO_DEVICE));
     assert_eq!(engine.slots_total, 4);
@@ -169,7 +169,11 @@ fn the_throughput_profile_serves_several_at_once_and_flags_override_a_profile() 
 
 #[test]
 fn the_log_of_the_engine_proves_where_it_sits() {
-    let engine = prepare(pool(json!({})), &facts!("rtx3090-cuda124"), Some(&ONE_CUDA));
+    let engine = prepare(
+        pool(json!({})),
+        &machine!("rtx3090-cuda124"),
+        Some(&ONE_CUDA),
+    );
     let evidence = engine.gpu_evidence.expect("required under `gpu: require`");
     let log = "\
 0.00.053.385 I load_tensors:   CPU_Mapped model buffer size =   292.36 MiB

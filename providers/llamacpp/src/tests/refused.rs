@@ -1,12 +1,14 @@
 //! What is refused, with its reason and fix.
 
+use engine_provider_api::ModelFacts;
+
 use super::*;
 
 #[test]
 fn the_default_pool_on_a_machine_without_gpu_is_refused_before_any_step() {
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     let error = try_plan(LlamaCpp.info().default_pool, &facts).unwrap_err();
-    assert_snapshot!(show_error(&error), @r"
+    assert_snapshot!(told(&error), @r"
     PoolUnavailable: pool `default` requires a GPU, and this machine has no usable GPU
     cause: nvml: libnvidia-ml.so.1 is not there
     cause: nvidia-smi: not on PATH
@@ -18,7 +20,7 @@ fn the_default_pool_on_a_machine_without_gpu_is_refused_before_any_step() {
 
 #[test]
 fn a_broken_driver_and_a_missing_toolkit_are_refused_before_any_step() {
-    assert_snapshot!(show_error(&refusal(json!({}), &facts!("driver-broken"))), @r"
+    assert_snapshot!(told(&refusal(json!({}), &machine!("driver-broken"))), @r"
     PoolUnavailable: pool `default` requires a GPU, and this machine's GPU driver does not work
     cause: nvml: Driver/library version mismatch: library 570.86, kernel module 565.77
     cause: nvidia-smi: exit 18: Failed to initialize NVML: Driver/library version mismatch
@@ -28,8 +30,8 @@ fn a_broken_driver_and_a_missing_toolkit_are_refused_before_any_step() {
       fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
              {again} --gpu prefer
     ");
-    let missing = facts!("rtx3090-cuda-missing");
-    assert_snapshot!(show_error(&refusal(json!({}), &missing)), @r"
+    let missing = machine!("rtx3090-cuda-missing");
+    assert_snapshot!(told(&refusal(json!({}), &missing)), @r"
     PoolUnavailable: this machine has a GPU but no CUDA toolkit
     cause: looked for nvcc on PATH, in /usr/local/cuda* and in /opt/cuda*
     cause: this machine has a GPU but no Vulkan toolkit
@@ -48,10 +50,10 @@ fn a_broken_driver_and_a_missing_toolkit_are_refused_before_any_step() {
 
 #[test]
 fn a_build_that_does_not_see_the_gpu_is_refused_under_require_and_said_under_prefer() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     let request = |gpu: &str| request(pool(json!({ "gpu": gpu })), &facts, Some(&NO_DEVICE));
     let error = LlamaCpp.prepare(&request("require")).unwrap_err();
-    assert_snapshot!(show_error(&error), @r"
+    assert_snapshot!(told(&error), @r"
     PoolUnavailable: the llama-server that was built for cuda sees 0 of the 1 GPUs of pool `default`
     cause: Available devices:
     cause: (none)
@@ -77,7 +79,7 @@ fn a_program_of_another_commit_is_not_taken_for_this_one() {
     };
     let pool = pool(json!({ "gpu": "forbid" }));
     let error = LlamaCpp
-        .prepare(&request(pool, &facts!("debian-cpu"), Some(&other)))
+        .prepare(&request(pool, &machine!("debian-cpu"), Some(&other)))
         .unwrap_err();
     assert_eq!(error.code, ErrorCode::Internal);
     assert!(error.message.contains("deadbeefdead"), "{}", error.message);
@@ -85,7 +87,7 @@ fn a_program_of_another_commit_is_not_taken_for_this_one() {
 
 #[test]
 fn managed_flags_are_refused_naming_the_field_to_use() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     let mut text = String::new();
     for given in [
         &["--host", "0.0.0.0"][..],
@@ -128,7 +130,7 @@ fn managed_flags_are_refused_naming_the_field_to_use() {
 
 #[test]
 fn nothing_leaves_gpu_memory_under_require() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     let refused: &[&[&str]] = &[
         &["-cmoe"],
         &["-ncmoe", "1"],
@@ -179,7 +181,7 @@ fn nothing_leaves_gpu_memory_under_require() {
 
 #[test]
 fn the_environment_cannot_go_around_pool_and_policy() {
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     for name in [
         "LLAMA_ARG_N_GPU_LAYERS",
         "CUDA_VISIBLE_DEVICES",
@@ -198,7 +200,7 @@ fn the_environment_cannot_go_around_pool_and_policy() {
 
 #[test]
 fn unknown_flags_are_named_at_plan_time_for_the_pinned_commit_and_after_the_build_for_others() {
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     let fields = |reference: &str| {
         json!({ "gpu": "forbid", "provisioning": {
             "flags": ["--flash-atn", "on"],
@@ -226,7 +228,7 @@ fn unknown_flags_are_named_at_plan_time_for_the_pinned_commit_and_after_the_buil
 
 #[test]
 fn a_model_larger_than_the_gpu_is_refused() {
-    let mut request = request(pool(json!({})), &facts!("rtx3090-cuda124"), None);
+    let mut request = request(pool(json!({})), &machine!("rtx3090-cuda124"), None);
     request.artifacts.get_mut(crate::MODEL).unwrap().size_bytes = Some(40 << 30);
     let error = LlamaCpp.prepare(&request).unwrap_err();
     assert_eq!(error.code, ErrorCode::PoolUnavailable);
@@ -234,7 +236,7 @@ fn a_model_larger_than_the_gpu_is_refused() {
 
 #[test]
 fn unknown_options_are_refused() {
-    let error = refusal(json!({ "options": { "sed": 1 } }), &facts!("h200"));
+    let error = refusal(json!({ "options": { "sed": 1 } }), &machine!("h200"));
     assert!(error.message.contains("sed"), "{}", error.message);
     let properties = &options::schema()["properties"];
     assert_eq!(properties.as_object().unwrap().len(), 2, "{properties}");
@@ -252,10 +254,64 @@ fn the_tables_name_flags_as_they_are_normalised() {
     for (name, _) in flags::OFF_GPU_VALUES {
         assert_eq!(flags::KNOWN.canonical(name), Some(*name));
     }
-    let facts = facts!("rtx3090-cuda124");
+    let facts = machine!("rtx3090-cuda124");
     for profile in ["deterministic", "throughput"] {
         let fields = json!({ "profile": profile, "ctx": 1, "tensor_split": [1.0], "options": { "threads": 1 } });
         let engine = prepare(pool(fields), &facts, Some(&ONE_CUDA));
         assert!(engine.warnings.is_empty(), "{:?}", engine.warnings);
     }
+}
+
+/// What the header of a 70B model says, as it is read before the model is fetched.
+fn seventy_billion() -> ModelFacts {
+    ModelFacts {
+        format: "gguf".to_owned(),
+        architecture: Some("llama".to_owned()),
+        parameters: Some(70_553_706_496),
+        quantisation: Some("Q4_K_M".to_owned()),
+        context_length: Some(131_072),
+        layers: Some(80),
+        embedding_length: Some(8192),
+        kv_heads: vec![8],
+        key_length: Some(128),
+        value_length: Some(128),
+        vocabulary: Some(128_256),
+        weight_bytes: Some(42_511_450_112),
+        ..ModelFacts::default()
+    }
+}
+
+fn prepared(fields: Value, facts: &Facts) -> Result<PreparedEngine, ProviderError> {
+    let mut request = request(pool(fields), facts, None);
+    let model = request.artifacts.get_mut(crate::MODEL).unwrap();
+    model.model = Some(seventy_billion());
+    LlamaCpp.prepare(&request)
+}
+
+#[test]
+fn a_model_that_cannot_fit_is_refused_with_the_numbers_and_what_would_help() {
+    let card = machine!("rtx3090-cuda124");
+    let error = prepared(json!({ "ctx": 32768 }), &card).unwrap_err();
+    assert_snapshot!(told(&error), @r"
+    PoolUnavailable: pool `default` needs at least 49.3 GiB of GPU memory (weights 39.0 + KV cache 10.0 + compute buffers 0.3), and GPU 0 has 24.0 GiB
+    cause: the model says of itself: llama, 70.6 billion parameters, Q4_K_M, 80 layers
+      fix: choose a smaller quantisation of the model (`quant`), or a smaller model
+      fix: use more GPUs, or larger ones (`devices` in the pool)
+      fix: let it run on the processor where there is no GPU (`gpu: prefer` in the pool)
+             {again} --gpu prefer
+    ");
+
+    // On a card that takes the weights, a shorter context is what helps.
+    let large = machine!("h200");
+    let fits = prepared(json!({ "ctx": 131_072 }), &large).unwrap();
+    assert_eq!(fits.resources.vram_bytes.map(|bytes| bytes >> 30), Some(79));
+    let smaller = with_flags(&["--cache-type-k", "q8_0", "--cache-type-v", "q8_0"]);
+    let smaller = prepared(smaller, &large).unwrap();
+    assert_eq!(
+        smaller.resources.vram_bytes.map(|bytes| bytes >> 30),
+        Some(60)
+    );
+
+    let preferred = prepared(json!({ "ctx": 32768, "gpu": "prefer" }), &card);
+    assert!(preferred.is_ok());
 }

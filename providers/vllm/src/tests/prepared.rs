@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn one_gpu_in_a_container() {
     let fields = json!({ "ctx": 8192, "model": "qwen" });
-    let engine = prepare(fields, Mode::Container, &facts!("podman-one-gpu"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-one-gpu"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/qwen
@@ -37,7 +37,7 @@ fn one_gpu_in_a_container() {
 #[test]
 fn two_gpus_in_a_container() {
     let fields = json!({ "profile": "throughput", "quant": "AWQ", "stop": { "grace_ms": 30_000 } });
-    let engine = prepare(fields, Mode::Container, &facts!("podman-two-gpus"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-two-gpus"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/Qwen2.5-0.5B-Instruct
@@ -66,7 +66,7 @@ fn two_gpus_in_a_container() {
 
 #[test]
 fn a_mig_slice_in_a_container() {
-    let engine = prepare(json!({}), Mode::Container, &facts!("podman-mig"));
+    let engine = prepare(json!({}), Mode::Container, &machine!("podman-mig"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/Qwen2.5-0.5B-Instruct
@@ -97,7 +97,7 @@ fn a_mig_slice_in_a_container() {
 #[test]
 fn the_processor_in_a_container() {
     let fields = json!({ "gpu": "forbid" });
-    let engine = prepare(fields, Mode::Container, &facts!("podman-cpu"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-cpu"));
     assert_snapshot!(show(&engine), @r#"
     sha256:1234
     {model-fetch.path} at /models/Qwen2.5-0.5B-Instruct
@@ -128,7 +128,7 @@ fn the_processor_in_a_container() {
 #[test]
 fn packages_on_the_processor() {
     let fields = json!({ "gpu": "forbid", "profile": "throughput", "ctx": 2048 });
-    let engine = prepare(fields, Mode::Package, &facts!("debian-cpu"));
+    let engine = prepare(fields, Mode::Package, &machine!("debian-cpu"));
     assert_snapshot!(show(&engine), @r#"
     0.32.0
     {venv.path}/python/bin/python -m vllm.entrypoints.openai.api_server
@@ -155,7 +155,7 @@ fn packages_on_the_processor() {
 
 #[test]
 fn packages_on_a_gpu() {
-    let engine = prepare(json!({}), Mode::Package, &facts!("h200"));
+    let engine = prepare(json!({}), Mode::Package, &machine!("h200"));
     assert_snapshot!(show(&engine), @r#"
     0.32.0
     {venv.path}/python/bin/python -m vllm.entrypoints.openai.api_server
@@ -185,12 +185,12 @@ fn packages_on_a_gpu() {
 #[test]
 fn gpus_that_are_divided_otherwise_share_less() {
     let fields = with_flags(&["-pp", "2", "--gpu_memory_utilization=0.5"]);
-    let engine = prepare(fields, Mode::Container, &facts!("podman-two-gpus"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-two-gpus"));
     let flags = engine.flags.join(" ");
     assert!(flags.contains("--tensor-parallel-size 1"), "{flags}");
     assert!(flags.contains("--pipeline-parallel-size 2"), "{flags}");
     assert!(flags.contains("--gpu-memory-utilization 0.5"), "{flags}");
-    let total: u64 = facts!("podman-two-gpus")
+    let total: u64 = machine!("podman-two-gpus")
         .gpus
         .devices
         .iter()
@@ -203,13 +203,13 @@ fn gpus_that_are_divided_otherwise_share_less() {
 #[test]
 fn an_older_release_is_not_told_what_it_does_not_know() {
     let fields = json!({ "provisioning": { "container": { "tag": "v0.17.1" } } });
-    let engine = prepare(fields, Mode::Container, &facts!("podman-one-gpu"));
+    let engine = prepare(fields, Mode::Container, &machine!("podman-one-gpu"));
     assert!(!engine.flags.contains(&"--shutdown-timeout".to_owned()));
 }
 
 #[test]
 fn without_kernels_for_it_deterministic_means_one_request_at_a_time() {
-    let mut facts = facts!("podman-one-gpu");
+    let mut facts = machine!("podman-one-gpu");
     facts.gpus.devices[0].compute_capability = "7.5".to_owned();
     let engine = prepare(json!({}), Mode::Container, &facts);
     assert_eq!(engine.slots_total, 1);
@@ -286,7 +286,7 @@ fn what_vllm_prints_when_it_fails_is_understood() {
 
 #[test]
 fn the_proof_is_what_vllm_prints() {
-    let engine = prepare(json!({}), Mode::Container, &facts!("podman-one-gpu"));
+    let engine = prepare(json!({}), Mode::Container, &machine!("podman-one-gpu"));
     let evidence = engine.gpu_evidence.unwrap();
     let matches = |patterns: &[String], line: &str| {
         patterns

