@@ -1,4 +1,6 @@
-//! What the fake programs and their tests share: an engine room job, written down.
+//! What the fake programs and their tests share: an engine room job, written down, and the room it is done in.
+
+mod room;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,13 +11,15 @@ use engine_host::{
     process::{Identity, Keeper},
 };
 use engine_provider_api::{
-    Artifact, ArtifactState, ContainerLaunch, ContainerRuntime, Diagnosis, DrainProbe,
-    ExternalLaunch, ExtraPort, Facts, GpuEvidence, GpuPolicy, Image, Launch, Mode, Model, Mount,
-    PlacedFile, Pool, PreparedEngine, Probes, ProcessLaunch, Profile, ReadinessProbe, Resources,
-    Stop, Template, VersionProbe,
+    Artifact, ArtifactState, ContainerLaunch, ContainerRuntime, Diagnosis, DiagnosisKind,
+    DrainProbe, ExternalLaunch, ExtraPort, Facts, GpuEvidence, GpuPolicy, Image, Launch, Mode,
+    Model, Mount, PlacedFile, Pool, PreparedEngine, Probes, ProcessLaunch, Profile, ReadinessProbe,
+    Resources, Stop, Template, VersionProbe,
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+
+pub use room::{Room, free_ports, until, whole};
 
 /// A start of the fake engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +44,9 @@ pub struct Job {
     pub grace_ms: u64,
     /// Longest silence.
     pub stall_ms: u64,
+    /// Longest time until it is ready.
+    #[serde(default)]
+    pub ready_ms: Option<u64>,
     /// Whether a second TERM ends it at once.
     pub second_term: bool,
     /// Least share of buffers on `CUDA0`, where the GPU must be proven.
@@ -128,6 +135,7 @@ impl Job {
         pool.provisioning.ports.clone_from(&self.ports);
         pool.stop.grace_ms = self.grace_ms;
         pool.readiness.stall_timeout_ms = self.stall_ms;
+        pool.readiness.timeout_ms = self.ready_ms;
         let program = Artifact {
             state: ArtifactState::Obtained,
             path: Some(self.program.to_string_lossy().into_owned()),
@@ -256,7 +264,9 @@ impl Parts {
     ) -> StartRequest<'a> {
         StartRequest {
             prepared: &self.prepared,
+            provider_version: "1",
             artifacts: &self.artifacts,
+            holds: &[],
             facts: &self.facts,
             pool: &self.pool,
             replica: "r0",
@@ -268,6 +278,8 @@ impl Parts {
             secrets: &|name| (name == "TOKEN").then(|| "hunter2-hunter2".to_owned()),
             address: None,
             driver_memory: None,
+            launched: None,
+            beside: false,
             keeper,
             narrator,
             cancel,
@@ -323,6 +335,9 @@ fn diagnoses() -> Vec<Diagnosis> {
         meaning: meaning.to_owned(),
         fix: fix.to_owned(),
         port_taken,
+        kind: pattern
+            .contains("allocate")
+            .then_some(DiagnosisKind::Memory),
     };
     vec![
         entry(

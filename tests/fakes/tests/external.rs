@@ -1,23 +1,14 @@
 //! Promises of the engine room for engines that somebody else has started.
 
 use std::{
-    collections::BTreeMap,
-    fs,
     io::{BufRead, BufReader},
-    net::TcpListener,
-    path::PathBuf,
+    ops::Deref,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use engine_host::{
-    config::paths::Home,
-    engine::{self, EngineEnd, EngineError, Handoff, Outcome, RunningEngine},
-    narrate::{Capture, Narrator},
-    process::{Keeper, KeeperOptions},
-};
+use engine_host::engine::{self, EngineEnd, Outcome, RunningEngine};
 use fakes::{Elsewhere, Job};
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// Longest time anything here may take: a watcher gives up after ten seconds without an answer.
@@ -25,34 +16,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// An engine of somebody else, and a host that may attach to it.
 struct Room {
-    _directory: TempDir,
-    root: PathBuf,
-    home: Home,
-    keeper: Keeper,
-    narrator: Narrator,
-    heard: Capture,
-    cancel: CancellationToken,
+    room: fakes::Room,
     port: u16,
     theirs: Option<Child>,
 }
 
+impl Deref for Room {
+    type Target = fakes::Room;
+
+    fn deref(&self) -> &fakes::Room {
+        &self.room
+    }
+}
+
 impl Room {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().to_owned();
-        let home = Home::at(root.join("home"));
-        let (narrator, heard) = Narrator::capture();
-        let options = KeeperOptions::program(env!("CARGO_BIN_EXE_fake-host"));
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
         Self {
-            _directory: directory,
-            root,
-            keeper: Keeper::new(&home, options),
-            home,
-            narrator,
-            heard,
-            cancel: CancellationToken::new(),
-            port: free.local_addr().unwrap().port(),
+            room: fakes::Room::new(env!("CARGO_BIN_EXE_fake-host"), "/nothing"),
+            port: e2e::free_port(),
             theirs: None,
         }
     }
@@ -74,46 +55,17 @@ impl Room {
     }
 
     fn job(&self) -> Job {
+        let url = format!("http://127.0.0.1:{}", self.port);
         Job {
-            program: "/nothing".into(),
-            home: self.home.root().to_owned(),
-            handoffs: self.root.join(".runtime/engines"),
-            pool: "default".to_owned(),
-            faults: Vec::new(),
-            env: BTreeMap::new(),
             ports: Vec::new(),
-            files: Vec::new(),
-            grace_ms: 2_000,
             stall_ms: 60_000,
-            second_term: false,
-            gpu_percent: None,
-            uid: None,
-            detach: false,
-            elsewhere: Some(Elsewhere::External(format!(
-                "http://127.0.0.1:{}",
-                self.port
-            ))),
-            more_ports: Vec::new(),
+            elsewhere: Some(Elsewhere::External(url)),
+            ..self.room.job(&[])
         }
-    }
-
-    async fn try_start(&self, job: &Job) -> Result<Outcome, EngineError> {
-        let parts = job.parts();
-        let request = parts.request(job, &self.keeper, &self.narrator, &self.cancel);
-        tokio::time::timeout(LIMIT, engine::start(request))
-            .await
-            .expect("a start comes to an end")
     }
 
     async fn attach(&self) -> RunningEngine {
-        match self.try_start(&self.job()).await {
-            Ok(Outcome::Started(engine)) => *engine,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn handoff(&self) -> PathBuf {
-        self.root.join(".runtime/engines/fake.json")
+        self.start(&self.job()).await
     }
 }
 
@@ -131,7 +83,7 @@ async fn an_engine_is_attached_to_and_let_go_of_untouched() {
     let mut room = Room::new();
     room.somebody_starts_one();
     let engine = room.attach().await;
-    let handoff: Handoff = serde_json::from_slice(&fs::read(room.handoff()).unwrap()).unwrap();
+    let handoff = room.handoff().unwrap();
     assert_eq!(handoff.url, format!("http://127.0.0.1:{}", room.port));
     assert_eq!(handoff.observed_version.as_deref(), Some("b1-fake"));
     let launch = room.heard.events();
@@ -150,7 +102,7 @@ async fn an_engine_is_attached_to_and_let_go_of_untouched() {
         start.elapsed() < Duration::from_secs(2),
         "nothing is drained"
     );
-    assert!(!room.handoff().exists());
+    assert!(!room.handoff_path().exists());
     assert_eq!(engine::instances(&room.home).unwrap(), []);
     let theirs = room.theirs.as_mut().unwrap();
     assert_eq!(theirs.try_wait().unwrap(), None, "it runs on");
@@ -173,7 +125,7 @@ async fn when_it_is_gone_its_handoff_goes_and_its_host_is_told() {
         ),
         EngineEnd::Stopped => panic!("nobody stopped it"),
     }
-    assert!(!room.handoff().exists());
+    assert!(!room.handoff_path().exists());
 }
 
 #[tokio::test]
@@ -184,7 +136,7 @@ async fn where_nobody_answers_there_is_nothing_to_attach_to() {
         error.to_string(),
         format!("no engine answers at http://127.0.0.1:{}", room.port)
     );
-    assert!(!room.handoff().exists());
+    assert!(!room.handoff_path().exists());
     assert_eq!(engine::instances(&room.home).unwrap(), []);
 }
 
@@ -194,8 +146,7 @@ async fn a_watcher_outlives_its_host_where_it_is_told_to() {
     room.somebody_starts_one();
     let mut job = room.job();
     job.detach = true;
-    let path = room.root.join("job.json");
-    fs::write(&path, serde_json::to_vec(&job).unwrap()).unwrap();
+    let path = room.write_job("job", &job);
     let host = Command::new(env!("CARGO_BIN_EXE_fake-host"))
         .arg(&path)
         .stdin(Stdio::null())
@@ -204,12 +155,12 @@ async fn a_watcher_outlives_its_host_where_it_is_told_to() {
     let said = String::from_utf8_lossy(&host.stdout).into_owned();
     assert!(said.starts_with("kept "), "{said}");
     let instance = engine::instances(&room.home).unwrap().remove(0);
-    assert!(room.handoff().exists());
+    assert!(room.handoff_path().exists());
     let hurry = CancellationToken::new();
     engine::stop_instance(&room.home, &instance, &room.narrator, &hurry)
         .await
         .unwrap();
-    assert!(!room.handoff().exists());
+    assert!(!room.handoff_path().exists());
     let told = room.heard.events();
     let told = told.iter().find(|event| event.action == "stop").unwrap();
     assert_eq!(

@@ -12,16 +12,25 @@
 //!   --fork FILE             leaves a child in a session of its own, its pid in FILE
 //!   --foreign-socket PATH   does not listen: tells its port to the Unix socket PATH instead
 //!   --fail-once FILE        finds its port taken, the first time: FILE is made then
+//!   --exit-if FILE          ends at once where FILE is there: --exit-code N
 //!   --print-line TEXT       writes a line to standard error
+//!   --print-environment     writes its environment to standard error
 //!   --flood N               writes N lines to standard error
+//!   --pour-hz N             goes on with N lines a second
 //!   --record FILE           writes its arguments and environment to FILE, as JSON
+//!   --hang-after-ms N       lives on after N ms, but answers nothing any more
 //!   --refuse-ms N           does not listen before N ms have passed
 //!   --allocate MIB          fills this much memory
 //!   --grpc-port P           answers there as well
 //!   --model FILE            answers other requests with its first bytes
 //! ```
 //!
+//! Lines of `PRINT_LINES` in its environment are written as well: where it stands for another engine, whose
+//! flags a provider decides.
+//!
 //! `GET /report` tells what it sees of the world; `GET /write/PATH` whether it can make a file there.
+//! `GET /fail/exit` makes it end as it would after `--exit-after-ms`, `/fail/hang` answer nothing any more,
+//! `/fail/deaf` close its port and live on, `/fail/fill/MIB` fill so much memory: a test chooses the moment.
 #![expect(
     unsafe_code,
     reason = "handling a signal has no safe interface in the standard library"
@@ -31,18 +40,27 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
+    os::fd::{IntoRawFd, OwnedFd},
     process::ExitCode,
     sync::{
         Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    pipe::PipeFlags,
 };
 
 /// TERM signals received so far.
 static TERMS: AtomicU32 = AtomicU32::new(0);
 
-/// Pause between two looks at signals and clocks.
+/// Where a TERM writes to, so that an engine that waits for one costs nothing.
+static BELL: AtomicI32 = AtomicI32::new(-1);
+
+/// Pause between two looks whether a child has written its pid.
 const TICK: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
@@ -53,7 +71,12 @@ struct Faults {
 
 impl Faults {
     fn read(arguments: impl Iterator<Item = String>) -> Self {
-        const SWITCHES: [&str; 3] = ["--never-ready", "--ignore-term", "--second-term"];
+        const SWITCHES: [&str; 4] = [
+            "--never-ready",
+            "--ignore-term",
+            "--second-term",
+            "--print-environment",
+        ];
         let mut faults = Self::default();
         let mut arguments = arguments;
         while let Some(name) = arguments.next() {
@@ -89,10 +112,28 @@ struct Engine {
     faults: Faults,
     started: Instant,
     first_metrics: Mutex<Option<Instant>>,
+    hung: AtomicBool,
 }
 
 extern "C" fn count_term(_: libc::c_int) {
     TERMS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: write is allowed in a signal handler, and the byte outlives the call.
+    unsafe {
+        libc::write(BELL.load(Ordering::SeqCst), [0_u8].as_ptr().cast(), 1);
+    }
+}
+
+/// Counts TERM signals from now on; what is returned can be read once one has come.
+fn listen_for_term() -> OwnedFd {
+    let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+    let (reader, writer) = rustix::pipe::pipe_with(flags).expect("a pipe can be made");
+    BELL.store(writer.into_raw_fd(), Ordering::SeqCst);
+    // SAFETY: the handler adds to an atomic and writes, which is allowed in a signal handler.
+    unsafe {
+        let handler: extern "C" fn(libc::c_int) = count_term;
+        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
+    }
+    reader
 }
 
 fn main() -> ExitCode {
@@ -100,11 +141,7 @@ fn main() -> ExitCode {
     if arguments.peek().is_some_and(|first| first == "--daemon") {
         return daemon();
     }
-    // SAFETY: the handler only adds to an atomic, which is allowed in a signal handler.
-    unsafe {
-        let handler: extern "C" fn(libc::c_int) = count_term;
-        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
-    }
+    let bell = listen_for_term();
     let faults = Faults::read(arguments);
     record(&faults);
     let mebibytes = faults.number("--allocate").unwrap_or(0);
@@ -119,6 +156,17 @@ fn main() -> ExitCode {
     for line in &faults.lines {
         eprintln!("{line}");
     }
+    for line in std::env::var("PRINT_LINES")
+        .iter()
+        .flat_map(|lines| lines.lines())
+    {
+        eprintln!("{line}");
+    }
+    if faults.has("--print-environment") {
+        for (name, value) in environment() {
+            eprintln!("{name}={value}");
+        }
+    }
     for number in 0..faults.number("--flood").unwrap_or(0) {
         eprintln!("flood {number}: the quick brown fox jumps over the lazy dog");
     }
@@ -131,17 +179,25 @@ fn main() -> ExitCode {
     {
         return port_taken(&faults);
     }
+    if faults
+        .text("--exit-if")
+        .is_some_and(|path| std::path::Path::new(path).exists())
+    {
+        return by_itself(&faults).into();
+    }
     if let Some(path) = faults.text("--fork") {
         fork_daemon(path);
     }
-    run(Engine {
+    let engine = Engine {
         faults,
         started: Instant::now(),
         first_metrics: Mutex::new(None),
-    })
+        hung: AtomicBool::new(false),
+    };
+    run(engine, &bell)
 }
 
-fn run(engine: Engine) -> ExitCode {
+fn run(engine: Engine, bell: &OwnedFd) -> ExitCode {
     let engine: &'static Engine = Box::leak(Box::new(engine));
     let host = engine.faults.text("--host").unwrap_or("127.0.0.1");
     let address = format!(
@@ -166,19 +222,43 @@ fn run(engine: Engine) -> ExitCode {
         };
         eprintln!("listening on http://{address}");
         serve(engine, listener);
+        pour(&engine.faults);
         if let Some(port) = engine.faults.text("--grpc-port") {
             let host = address.rsplit_once(':').expect("host and port").0;
             let listener = TcpListener::bind(format!("{host}:{port}"));
             serve(engine, listener.expect("the second port is free"));
         }
     }
-    until_the_end(engine)
+    until_the_end(engine, bell)
 }
 
 fn serve(engine: &'static Engine, listener: TcpListener) {
+    let listener: &'static TcpListener = Box::leak(Box::new(listener));
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || answer(engine, stream));
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    std::thread::spawn(move || answer(engine, listener, stream));
+                }
+                // It listens no longer.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => return,
+                Err(_) => {}
+            }
+        }
+    });
+}
+
+/// Writes lines for as long as it runs, ten times a second as many as are due.
+fn pour(faults: &Faults) {
+    let Some(a_second) = faults.number("--pour-hz") else {
+        return;
+    };
+    std::thread::spawn(move || {
+        loop {
+            for number in 0..a_second / 10 {
+                eprintln!("pour {number}: pack my box with five dozen liquor jugs");
+            }
+            std::thread::sleep(Duration::from_millis(100));
         }
     });
 }
@@ -189,7 +269,7 @@ fn port_taken(faults: &Faults) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn until_the_end(engine: &Engine) -> ExitCode {
+fn until_the_end(engine: &Engine, bell: &OwnedFd) -> ExitCode {
     let faults = &engine.faults;
     let limit = faults.number("--exit-after-ms").map(Duration::from_millis);
     loop {
@@ -203,14 +283,18 @@ fn until_the_end(engine: &Engine) -> ExitCode {
             eprintln!("TERM, leaving");
             return ExitCode::SUCCESS;
         }
-        if limit.is_some_and(|limit| engine.started.elapsed() >= limit) {
-            return by_itself(faults);
+        let left = limit.map(|limit| limit.saturating_sub(engine.started.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return by_itself(faults).into();
         }
-        std::thread::sleep(TICK);
+        let left = left.map(|left| Timespec::try_from(left).expect("it fits"));
+        let _ = poll(&mut [PollFd::new(bell, PollFlags::IN)], left.as_ref());
+        let _ = rustix::io::read(bell, &mut [0; 16]);
     }
 }
 
-fn by_itself(faults: &Faults) -> ExitCode {
+/// Ends by its signal, or gives the code to end with.
+fn by_itself(faults: &Faults) -> u8 {
     let signal = faults
         .number("--signal")
         .and_then(|number| i32::try_from(number).ok());
@@ -220,10 +304,10 @@ fn by_itself(faults: &Faults) -> ExitCode {
         std::thread::sleep(Duration::from_secs(5));
     }
     let code = faults.number("--exit-code").unwrap_or(1);
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
+    u8::try_from(code).unwrap_or(1)
 }
 
-fn answer(engine: &Engine, stream: TcpStream) {
+fn answer(engine: &Engine, listener: &TcpListener, stream: TcpStream) {
     let mut reader = BufReader::new(&stream);
     let mut line = String::new();
     if reader.read_line(&mut line).is_err() {
@@ -237,12 +321,36 @@ fn answer(engine: &Engine, stream: TcpStream) {
         }
     }
     let path = line.split(' ').nth(1).unwrap_or_default();
+    if let Some(how) = path.strip_prefix("/fail/") {
+        fail(engine, listener, how);
+    }
+    let hang = engine.faults.number("--hang-after-ms");
+    while engine.hung.load(Ordering::SeqCst)
+        || hang.is_some_and(|after| engine.started.elapsed() >= Duration::from_millis(after))
+    {
+        std::thread::park();
+    }
     let (status, body) = respond(engine, path);
     let _ = write!(
         &stream,
         "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
+}
+
+/// Fails now, in the way that a test asks for.
+fn fail(engine: &Engine, listener: &TcpListener, how: &str) {
+    match how.split_once('/') {
+        Some(("fill", mebibytes)) => {
+            let mebibytes = mebibytes.parse::<usize>().unwrap_or(0);
+            std::hint::black_box(vec![1_u8; mebibytes << 20]);
+        }
+        _ if how == "hang" => engine.hung.store(true, Ordering::SeqCst),
+        _ if how == "deaf" => {
+            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+        }
+        _ => std::process::exit(i32::from(by_itself(&engine.faults))),
+    }
 }
 
 fn respond(engine: &Engine, path: &str) -> (u64, String) {
@@ -291,6 +399,8 @@ fn report() -> serde_json::Value {
         "limits": text("/proc/self/limits"),
         "mounts": text("/proc/self/mountinfo"),
         "init": text("/proc/1/cmdline"),
+        // Where the second and the first version of control groups show what holds inside.
+        "pids_max": text("/sys/fs/cgroup/pids.max") + &text("/sys/fs/cgroup/pids/pids.max"),
         "devices": names("/dev"),
     })
 }

@@ -2,13 +2,15 @@
 //!
 //! `fake-host JOB.json` prints `ready URL`, then `end stopped`, `end crashed` or `end asked`; with
 //! `detach` it prints `kept URL` and ends. `fake-host step HOME SCRIPT` runs a shell script as a step
-//! instead. It is its own keeper.
+//! instead. `fake-host keep MS JOB.json` starts an engine that outlives it for so long, prints
+//! `kept URL` and stays; `fake-host swap MS take-over|leave ONE.json OTHER.json` starts another one beside
+//! it, which takes over or does not, and prints `kept URL URL`. It is its own keeper.
 
-use std::{collections::BTreeMap, io::BufRead, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeMap, io::BufRead, path::PathBuf, process::ExitCode, time::Duration};
 
 use engine_host::{
     config::paths::Home,
-    engine::{self, EngineEnd, Outcome},
+    engine::{self, EngineEnd, Outcome, RunningEngine, StartRequest},
     narrate::Narrator,
     process::{Child, Keeper, KeeperOptions, LogFile, Network, Output, Privileges, Spec},
 };
@@ -26,13 +28,60 @@ fn main() -> ExitCode {
         .expect("a runtime");
     match arguments.as_slice() {
         [step, home, script] if step == "step" => runtime.block_on(run_step(home.into(), script)),
-        [path] => {
-            let text = std::fs::read_to_string(path).expect("a readable job");
-            let job: Job = serde_json::from_str(&text).expect("a job");
-            runtime.block_on(host(&job))
+        [keep, limit, path] if keep == "keep" => runtime.block_on(keep_for(limit, &read(path))),
+        [swap, limit, how, one, other] if swap == "swap" => {
+            let takes_over = how == "take-over";
+            runtime.block_on(swap_for(limit, takes_over, &read(one), &read(other)))
         }
+        [path] => runtime.block_on(host(&read(path))),
         _ => ExitCode::from(2),
     }
+}
+
+fn read(path: &str) -> Job {
+    let text = std::fs::read_to_string(path).expect("a readable job");
+    serde_json::from_str(&text).expect("a job")
+}
+
+fn time(limit: &str) -> Duration {
+    Duration::from_millis(limit.parse().expect("milliseconds"))
+}
+
+/// An engine that is ready.
+async fn started(job: &Job, keeper: &Keeper, beside: bool) -> Box<RunningEngine> {
+    let parts = job.parts();
+    let (narrator, cancel) = (Narrator::silent(), CancellationToken::new());
+    let request = StartRequest {
+        beside,
+        ..parts.request(job, keeper, &narrator, &cancel)
+    };
+    match engine::start(request).await {
+        Ok(Outcome::Started(engine)) => engine,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn keep_for(limit: &str, job: &Job) -> ExitCode {
+    let keeper = Keeper::new(&job.parts().home, KeeperOptions::default());
+    let mut engine = started(job, &keeper, false).await;
+    engine.keep_for(time(limit)).await.expect("a keeper");
+    println!("kept {}", engine.url());
+    engine.wait_exit().await;
+    ExitCode::SUCCESS
+}
+
+async fn swap_for(limit: &str, takes_over: bool, one: &Job, other: &Job) -> ExitCode {
+    let keeper = Keeper::new(&one.parts().home, KeeperOptions::default());
+    let mut old = started(one, &keeper, false).await;
+    old.keep_for(time(limit)).await.expect("a keeper");
+    let mut new = started(other, &keeper, true).await;
+    new.keep_for(time(limit)).await.expect("a keeper");
+    if takes_over {
+        new.take_over().expect("a handoff");
+    }
+    println!("kept {} {}", old.url(), new.url());
+    tokio::join!(old.wait_exit(), new.wait_exit());
+    ExitCode::SUCCESS
 }
 
 async fn run_step(home: PathBuf, script: &str) -> ExitCode {

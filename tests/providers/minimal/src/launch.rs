@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use engine_provider_api::{
-    ContainerLaunch, Diagnosis, DrainProbe, ExternalLaunch, ExtraPort, GpuEvidence, GpuPolicy,
-    Launch, Mode, Mount, Pool, PrepareRequest, Probes, ProcessLaunch, ProviderError,
+    ContainerLaunch, Diagnosis, DiagnosisKind, DrainProbe, ExternalLaunch, ExtraPort, GpuEvidence,
+    GpuPolicy, Launch, Mode, Mount, Pool, PrepareRequest, Probes, ProcessLaunch, ProviderError,
     ReadinessProbe, Stop, Template, VersionProbe,
 };
 
@@ -120,19 +120,27 @@ pub(crate) fn diagnoses() -> Vec<Diagnosis> {
             pattern: "invalid argument: (?<flag>.+)".to_owned(),
             meaning: "this build does not know the flag `$flag`".to_owned(),
             fix: "remove it from `provisioning.flags`".to_owned(),
-            port_taken: false,
+            ..Diagnosis::default()
         },
         Diagnosis {
             pattern: "failed to open model '(?<path>[^']+)': (?<why>.+)".to_owned(),
             meaning: "the model `$path` cannot be read: $why".to_owned(),
             fix: "check the path and who may read it".to_owned(),
-            port_taken: false,
+            ..Diagnosis::default()
         },
         Diagnosis {
             pattern: "couldn't bind HTTP server socket".to_owned(),
             meaning: "another program listens on the port".to_owned(),
             fix: "give other `ports`, or none".to_owned(),
             port_taken: true,
+            ..Diagnosis::default()
+        },
+        Diagnosis {
+            pattern: "^CUDA error: (?<what>.+)".to_owned(),
+            meaning: "the GPU failed: $what".to_owned(),
+            fix: "see what the driver says with `nvidia-smi`".to_owned(),
+            kind: Some(DiagnosisKind::Gpu),
+            ..Diagnosis::default()
         },
     ]
 }

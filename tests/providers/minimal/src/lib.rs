@@ -14,7 +14,7 @@ use engine_provider_api::{
     ProviderError, ProviderInfo, PullImage, Resources, StageModel, Step, Template, ToolProbe,
     export_provider,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(Default)]
 struct Fixture;
@@ -64,9 +64,22 @@ impl EngineProvisioner for Fixture {
                         "type": "boolean",
                         "description": "Whether it is built where it stays."
                     },
+                    "paths": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "What is taken out of an image instead of the program alone."
+                    },
                     "grpc": {
                         "type": "boolean",
                         "description": "Whether it listens on a second port as well."
+                    },
+                    "memory_bytes": {
+                        "type": "integer",
+                        "description": "Main memory that it says it takes."
+                    },
+                    "vram_bytes": {
+                        "type": "integer",
+                        "description": "GPU memory that it says it takes."
                     }
                 }
             }),
@@ -113,7 +126,8 @@ impl EngineProvisioner for Fixture {
             probes: launch::probes(),
             stop: launch::stop(),
             resources: Resources {
-                vram_bytes: Some(0),
+                vram_bytes: Some(option(pool, "vram_bytes").unwrap_or(0)),
+                memory_bytes: option(pool, "memory_bytes"),
             },
             model: Model {
                 id: pool.model.clone().unwrap_or_else(|| reference(pool)),
@@ -176,7 +190,10 @@ fn binary(pool: &Pool) -> Result<Act, ProviderError> {
                 tag: image.tag,
                 digest: Some(needed("binary.image.digest", image.digest)?),
             },
-            paths: vec![path.clone()],
+            paths: match source::list_option(pool, "paths")? {
+                paths if paths.is_empty() => vec![path.clone()],
+                paths => paths,
+            },
             program: Some(path),
             ..ExtractImage::default()
         }));
@@ -222,8 +239,11 @@ fn model(pool: &Pool) -> StageModel {
     let source = pool.provisioning.model.clone().unwrap_or_default();
     StageModel {
         reference: reference(pool),
+        mirrors: source.mirrors,
         digest: source.checksum,
         cache_dir: source.cache_dir,
+        include: source.include,
+        exclude: source.exclude,
         quant: pool.quant.clone(),
         formats: vec!["gguf".to_owned()],
         ..StageModel::default()
@@ -236,6 +256,11 @@ fn reference(pool: &Pool) -> String {
         || "builtin:haiku".to_owned(),
         |model| model.reference.clone(),
     )
+}
+
+/// What it is told to say that it takes.
+fn option(pool: &Pool, name: &str) -> Option<u64> {
+    pool.options.get(name).and_then(Value::as_u64)
 }
 
 /// GPUs by the driver's ids: those the pool names, or all.

@@ -147,7 +147,7 @@ fn text_option(pool: &Pool, name: &str) -> Result<Option<String>, ProviderError>
     }
 }
 
-fn list_option(pool: &Pool, name: &str) -> Result<Vec<String>, ProviderError> {
+pub(crate) fn list_option(pool: &Pool, name: &str) -> Result<Vec<String>, ProviderError> {
     let value = pool.options.get(name).cloned().unwrap_or(json!([]));
     serde_json::from_value(value)
         .map_err(|_| ProviderError::invalid(format!("options.{name}"), "must be a list of texts"))

@@ -1,266 +1,32 @@
 //! Promises of the engine room for engines in containers, kept with real podman and real docker.
 
+mod room;
+
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader},
     net::TcpListener,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
     time::{Duration, Instant},
 };
 
-use e2e::{ContainerKind, Containers, Image, Registry};
+use e2e::ContainerKind;
 use engine_host::{
-    config::paths::Home,
-    engine::{self, EngineEnd, EngineError, Handoff, Instance, Outcome, RunningEngine},
+    engine::{self, EngineEnd, EngineError, Outcome},
     fault::Fault,
-    narrate::{Capture, Narrator},
-    process::{Keeper, KeeperOptions, ProcessIdentity},
+    process::ProcessIdentity,
 };
-use engine_provider_api::ContainerRuntime;
-use fakes::{Contained, Elsewhere, Job};
+use fakes::{Contained, Elsewhere, free_ports, until, whole};
 use rustix::process::Signal;
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
+
+use crate::room::Room;
 
 /// Longest time anything here may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest time a stop of an engine that heeds TERM may take here: runtimes are slow on a busy machine.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-
-/// A runtime that has the fake engine's image.
-struct Runtime {
-    containers: Containers,
-    image: String,
-    facts: ContainerRuntime,
-    _place: TempDir,
-}
-
-// One for all tests of this process; what tests leave is told apart by labels.
-fn runtime(kind: ContainerKind) -> &'static Runtime {
-    static PODMAN: OnceLock<Runtime> = OnceLock::new();
-    static DOCKER: OnceLock<Runtime> = OnceLock::new();
-    let which = match kind {
-        ContainerKind::Podman => &PODMAN,
-        ContainerKind::Docker => &DOCKER,
-    };
-    which.get_or_init(|| Runtime::with_image(kind))
-}
-
-impl Runtime {
-    fn with_image(kind: ContainerKind) -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let containers = Containers::new(kind, place.path());
-        let registry = Registry::open();
-        containers.trust(&registry);
-        let digest = registry.push("engine", "1", &Image::engine());
-        let image = format!("{}/engine@{digest}", registry.address());
-        containers.run(&["pull", "--quiet", &image]);
-        let path = which(kind.name());
-        Self {
-            facts: ContainerRuntime {
-                name: kind.name().to_owned(),
-                path: path.to_string_lossy().into_owned(),
-                init: true,
-                ..ContainerRuntime::default()
-            },
-            containers,
-            image,
-            _place: place,
-        }
-    }
-
-    fn environment(&self) -> BTreeMap<String, String> {
-        let mut environment = self.containers.environment().clone();
-        environment.insert("PATH".to_owned(), std::env::var("PATH").unwrap());
-        environment.insert("HOME".to_owned(), "/root".to_owned());
-        environment
-    }
-
-    /// Names of the containers of one home, whatever their state.
-    fn left(&self, home: &Path) -> Vec<String> {
-        let label = format!("engine-host.home={}", home.display());
-        self.containers.labelled(&label)
-    }
-}
-
-fn which(name: &str) -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap();
-    let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
-    found.find(|path| path.is_file()).expect(name)
-}
-
-/// A home, a keeper and an ear, for one test.
-struct Room {
-    _directory: TempDir,
-    runtime: &'static Runtime,
-    root: PathBuf,
-    home: Home,
-    keeper: Keeper,
-    narrator: Narrator,
-    heard: Capture,
-    cancel: CancellationToken,
-}
-
-impl Room {
-    fn new(kind: ContainerKind) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().to_owned();
-        let home = Home::at(root.join("home"));
-        let (narrator, heard) = Narrator::capture();
-        let options = KeeperOptions::program(env!("CARGO_BIN_EXE_fake-host"));
-        Self {
-            _directory: directory,
-            runtime: runtime(kind),
-            root,
-            keeper: Keeper::new(&home, options),
-            home,
-            narrator,
-            heard,
-            cancel: CancellationToken::new(),
-        }
-    }
-
-    fn job(&self, faults: &[&str]) -> Job {
-        Job {
-            program: "/nothing".into(),
-            home: self.home.root().to_owned(),
-            handoffs: self.root.join(".runtime/engines"),
-            pool: "default".to_owned(),
-            faults: faults.iter().map(|text| (*text).to_owned()).collect(),
-            env: BTreeMap::new(),
-            ports: free_ports(3),
-            files: Vec::new(),
-            grace_ms: 5_000,
-            stall_ms: 20_000,
-            second_term: false,
-            gpu_percent: None,
-            uid: None,
-            detach: false,
-            elsewhere: Some(Elsewhere::Container(Box::new(self.contained()))),
-            more_ports: Vec::new(),
-        }
-    }
-
-    fn contained(&self) -> Contained {
-        Contained {
-            runtime: self.runtime.facts.clone(),
-            environment: self.runtime.environment(),
-            image: self.runtime.image.clone(),
-            user: Some("2000:0".to_owned()),
-            ..Contained::default()
-        }
-    }
-
-    async fn try_start(&self, job: &Job) -> Result<Outcome, EngineError> {
-        let parts = job.parts();
-        let request = parts.request(job, &self.keeper, &self.narrator, &self.cancel);
-        tokio::time::timeout(LIMIT, engine::start(request))
-            .await
-            .expect("a start comes to an end")
-    }
-
-    async fn start(&self, job: &Job) -> RunningEngine {
-        match self.try_start(job).await {
-            Ok(Outcome::Started(engine)) => *engine,
-            Err(error) => panic!("{}", whole(&error)),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn fail(&self, job: &Job) -> EngineError {
-        match self.try_start(job).await {
-            Err(error) => error,
-            Ok(started) => panic!("{started:?}"),
-        }
-    }
-
-    /// A host of its own process that has started this job, and what it started.
-    async fn another_host(&self, job: &Job) -> (Child, Instance) {
-        fs::create_dir_all(&self.root).unwrap();
-        let path = self.root.join("job.json");
-        fs::write(&path, serde_json::to_vec(job).unwrap()).unwrap();
-        let mut host = Command::new(env!("CARGO_BIN_EXE_fake-host"))
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(host.stdout.take().unwrap());
-        let mut said = String::new();
-        output.read_line(&mut said).unwrap();
-        // It may still have something to say.
-        host.stdout = Some(output.into_inner());
-        assert!(
-            said.starts_with("ready ") || said.starts_with("kept "),
-            "{said}"
-        );
-        let instance = engine::instances(&self.home).unwrap().remove(0);
-        (host, instance)
-    }
-
-    /// Names of this home's containers, whatever their state.
-    fn left(&self) -> Vec<String> {
-        self.runtime.left(self.home.root())
-    }
-
-    fn handoff(&self) -> PathBuf {
-        self.root.join(".runtime/engines/fake.json")
-    }
-
-    /// No container, no handoff, no record.
-    fn assert_empty(&self) {
-        assert_eq!(self.left(), Vec::<String>::new());
-        assert!(!self.handoff().exists(), "a handoff is left");
-        let records = fs::read_dir(self.home.state().join("instances")).unwrap();
-        for entry in records.flatten() {
-            let name = entry.file_name().into_string().unwrap();
-            assert!(name.ends_with(".lock"), "{name} is left");
-        }
-    }
-}
-
-/// An error with all that it says.
-fn whole(error: &EngineError) -> String {
-    let details: Vec<String> = error
-        .details()
-        .iter()
-        .map(|detail| format!("{detail:?}"))
-        .collect();
-    format!("{error}\n{}", details.join("\n"))
-}
-
-/// Ports that are free now, never the same twice in this process.
-fn free_ports(count: usize) -> Vec<u16> {
-    const RANGE: u32 = 12_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let start = std::process::id().wrapping_mul(977);
-    std::iter::repeat_with(|| {
-        let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % RANGE;
-        20_000 + u16::try_from(number).unwrap()
-    })
-    .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-    .take(count)
-    .collect()
-}
-
-async fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let start = Instant::now();
-    loop {
-        match look() {
-            Ok(value) => return value,
-            Err(seen) if start.elapsed() > LIMIT => panic!("{what}: last seen: {seen}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    }
-}
 
 /// Makes a test for each runtime.
 macro_rules! promise {
@@ -294,6 +60,7 @@ promise!(
     whoever_is_killed_no_container_is_left,
     a_start_that_is_cancelled_leaves_nothing,
     a_detached_engine_is_stopped_by_another_host,
+    the_engine_of_a_killed_host_is_adopted_and_swapped,
 );
 
 async fn it_starts_answers_and_leaves_nothing(kind: ContainerKind) {
@@ -303,7 +70,7 @@ async fn it_starts_answers_and_leaves_nothing(kind: ContainerKind) {
     job.grace_ms = 600_000;
     job.more_ports = vec![("grpc".to_owned(), 8081)];
     let engine = room.start(&job).await;
-    let handoff: Handoff = serde_json::from_slice(&fs::read(room.handoff()).unwrap()).unwrap();
+    let handoff = room.handoff().unwrap();
     assert_eq!(handoff.url, engine.url());
     assert!(handoff.endpoints["grpc"].starts_with("http://127.0.0.1:"));
     assert_eq!(handoff.observed_version.as_deref(), Some("b1-fake"));
@@ -443,7 +210,7 @@ async fn secrets_and_caches_reach_the_engine_and_nobody_else(kind: ContainerKind
     job.env = BTreeMap::from([("API_KEY".to_owned(), "{secret.TOKEN}".to_owned())]);
     job.files = vec![("a/b.txt".to_owned(), "port {address.port}".to_owned())];
     let engine = room.start(&job).await;
-    let record = fs::read_to_string(room.home.cache("compiled").join("record.json")).unwrap();
+    let record = fs::read_to_string(room.home.cache("compiled.2000").join("record.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&record).unwrap();
     assert_eq!(record["env"]["API_KEY"], "hunter2-hunter2");
     assert_eq!(record["uid"], 2000);
@@ -580,13 +347,7 @@ async fn whoever_is_killed_no_container_is_left(kind: ContainerKind) {
             engine::clear(&room.home).await.unwrap();
         }
         until(&format!("no container after {victims:?}"), || {
-            let records = fs::read_dir(room.home.state().join("instances")).unwrap();
-            let records: Vec<_> = records
-                .flatten()
-                .map(|entry| entry.file_name().into_string().unwrap())
-                .filter(|name| name.ends_with(".json"))
-                .collect();
-            match (room.left(), records) {
+            match (room.left(), room.records()) {
                 (left, records) if left.is_empty() && records.is_empty() => Ok(()),
                 seen => Err(format!("{seen:?}")),
             }
@@ -646,5 +407,34 @@ async fn a_detached_engine_is_stopped_by_another_host(kind: ContainerKind) {
     )
     .await
     .unwrap();
+    room.assert_empty();
+}
+
+async fn the_engine_of_a_killed_host_is_adopted_and_swapped(kind: ContainerKind) {
+    let room = Room::new(kind);
+    let (mut host, left) = room
+        .another_host_that(&["keep", "60000"], &room.job(&[]))
+        .await;
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let old = engine::adopt(&room.home, &left, &room.keeper, &room.narrator);
+    let old = old.await.unwrap();
+    old.ask_alive(LIMIT).await.unwrap();
+
+    let job = room.job(&["--load-ms", "1"]);
+    let new = room.start_beside(&job).await;
+    assert_eq!(room.left().len(), 2);
+    new.take_over().unwrap();
+    old.stop(&CancellationToken::new()).await.unwrap();
+    let handoff = room.handoff().unwrap();
+    assert_eq!(handoff.url, new.url());
+    assert_eq!(room.left().len(), 1);
+
+    let name = &new.instance().container.as_ref().unwrap().name;
+    room.runtime.containers.run(&["kill", name]);
+    let EngineEnd::Crashed(error) = new.wait_exit().await else {
+        panic!("nobody stopped it")
+    };
+    assert!(error.to_string().contains("signal 9 (KILL)"), "{error}");
     room.assert_empty();
 }
