@@ -1,4 +1,4 @@
-//! The fixture engine as a real git repository.
+//! The fixture engine as a real git repository, and pools that build it or run its image.
 
 use std::{
     fs,
@@ -7,6 +7,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
+
+use crate::{ContainerKind, Registry};
 
 /// A pool that builds and runs the fixture engine, named `default`; tests change what they are about.
 #[must_use]
@@ -23,6 +25,24 @@ pub fn fixture_pool(repository: &Repository) -> Value {
             },
             "ports": [crate::free_port()],
             "flags": [],
+        },
+    })
+}
+
+/// A pool that runs the fake engine's image of a registry, as `tests/engine` by this digest, named `default`.
+#[must_use]
+pub fn container_pool(registry: &Registry, digest: &str, kind: ContainerKind, port: u16) -> Value {
+    json!({
+        "id": "default",
+        "engine": "fixture",
+        "gpu": "forbid",
+        "provisioning": {
+            "container": {
+                "image": format!("{}/tests/engine", registry.address()),
+                "digest": digest,
+                "runtime": kind.name(),
+            },
+            "ports": [port],
         },
     })
 }

@@ -4,13 +4,27 @@
 //! its insides.
 
 mod chaos;
+mod collector;
 mod containers;
+mod downloads;
+mod driver;
+mod ends;
 mod fixture;
+mod http;
+mod hub;
+mod lock_file;
 mod machine;
 mod measure;
+mod memory;
+mod models;
+mod pools;
 mod process;
+mod proxy;
+mod s3;
 mod server;
+mod shapes;
 mod store;
+mod storm;
 
 use std::{
     fmt::Debug,
@@ -20,19 +34,33 @@ use std::{
 };
 
 pub use chaos::{kill_rounds, share};
+pub use collector::{CollectedSpan, Collector, Delivery};
 pub use containers::{
     CREDENTIALS, ContainerKind, Containers, DockerDaemon, IMAGE_REVISION, IMAGE_VERSION, Image,
     ImageFile, KeptBlob, PushedIndex, Registry, basic, this_architecture,
 };
-pub use fixture::{Repository, fixture_pool};
-pub use machine::{Built, Machine, RUN_LIMIT, Run, Running};
-pub use measure::{Pairs, median, timed};
+pub use downloads::{kill_directories, kill_downloads};
+pub use driver::fake_driver;
+pub use ends::{assert_ends, end_rounds};
+pub use fixture::{Repository, container_pool, fixture_pool};
+pub use http::{Asked, Reply};
+pub use hub::{Access, HUB_TOKEN, Hub, HubRepository, HubRequest, git_blob};
+pub use lock_file::LockFile;
+pub use machine::{Built, KILLED_OR_DONE, Machine, RUN_LIMIT, Run, Running};
+pub use measure::{Pairs, median, provisioned, succeeds, timed};
+pub use memory::MemoryGroup;
+pub use models::{measure_fetching, measure_verified, model_of};
+pub use pools::{Daemon, PoolStage};
 pub use process::{
-    Process, children_of, environment_of, processes_below, processor_time, resident_bytes, signal,
-    uid_of,
+    Process, children_of, environment_of, own_resident_bytes, processes_below, processor_time,
+    resident_bytes, signal, uid_of,
 };
+pub use proxy::{PROXY_USER, Proxy};
+pub use s3::{S3_KEYS, S3Server};
 pub use server::FileServer;
-pub use store::{Store, sha256};
+pub use shapes::{engines_with_models, repository_below, weights_below};
+pub use store::{Store, noise, sha256};
+pub use storm::Storm;
 
 /// Root of the repository that the tests were built from.
 ///

@@ -1,80 +1,33 @@
 //! A machine of one's own: an empty `HOST_HOME`, a working directory, the built program.
+//!
+//! What of the program is running on it is in [`running`], how that went in [`run`], what is on it
+//! afterwards in [`left`]; [`built`] has the program.
+
+mod built;
+mod left;
+mod run;
+mod running;
 
 use std::{
     collections::BTreeMap,
     fs,
-    io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, OnceLock},
-    thread::JoinHandle,
+    process::{ChildStdin, Command, Stdio},
     time::Duration,
 };
 
 use tempfile::TempDir;
 
-use crate::{Process, Store, processes_below, wait_for};
+pub use self::{
+    built::Built,
+    run::{KILLED_OR_DONE, Run},
+    running::Running,
+};
+use crate::Store;
 
 /// Longest any ordinary run of the program may take in a test.
 pub const RUN_LIMIT: Duration = Duration::from_secs(120);
-
-/// Where a build left its results.
-#[derive(Debug)]
-pub struct Built {
-    /// Directory with the program and the providers beside it.
-    pub directory: PathBuf,
-}
-
-impl Built {
-    /// The development build of the whole workspace, made now where it is stale.
-    ///
-    /// # Panics
-    ///
-    /// When cargo fails.
-    pub fn debug() -> &'static Self {
-        static BUILT: OnceLock<Option<Built>> = OnceLock::new();
-        let built =
-            BUILT.get_or_init(|| Self::build(&["build", "--workspace", "--quiet"], "debug"));
-        built.as_ref().expect("what is tested is built")
-    }
-
-    /// What `cargo run --release` builds: the program and the providers that ship with it.
-    ///
-    /// # Panics
-    ///
-    /// When cargo fails.
-    pub fn release() -> &'static Self {
-        static BUILT: OnceLock<Option<Built>> = OnceLock::new();
-        let built =
-            BUILT.get_or_init(|| Self::build(&["build", "--release", "--quiet"], "release"));
-        built.as_ref().expect("what is tested is built")
-    }
-
-    /// `None` when cargo fails: that is told once, not by every test.
-    fn build(arguments: &[&str], profile: &str) -> Option<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let status = Command::new(env!("CARGO"))
-            .current_dir(&root)
-            .args(arguments)
-            .status()
-            .expect("cargo runs the tests, so it is there");
-        if !status.success() {
-            return None;
-        }
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        Some(Self {
-            directory: fs::canonicalize(target.join(profile)).unwrap(),
-        })
-    }
-
-    /// The program.
-    #[must_use]
-    pub fn host(&self) -> PathBuf {
-        self.directory.join("host")
-    }
-}
 
 /// An installation of the program that nobody else uses.
 pub struct Machine {
@@ -101,31 +54,6 @@ const NETWORK: [&str; 12] = [
     "PIP_CERT",
     "PIP_CONFIG_FILE",
 ];
-
-/// How a run of the program went.
-#[derive(Debug)]
-pub struct Run {
-    /// Exit code; 128 + number for a signal, as shells say it.
-    pub code: i32,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
-
-/// The program while it runs; killed with everything it started when dropped.
-pub struct Running {
-    child: Child,
-    home: PathBuf,
-    stdout: Captured,
-    stderr: Captured,
-}
-
-/// What a pipe gave so far; read from the start, so that a full pipe never stops the program.
-struct Captured {
-    text: Arc<Mutex<Vec<u8>>>,
-    reader: JoinHandle<()>,
-}
 
 impl Machine {
     /// A fresh one with the development build.
@@ -261,7 +189,13 @@ impl Machine {
     /// The program with these arguments, in a clean environment.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.built.host());
+        self.command_of(&self.built.host(), arguments)
+    }
+
+    /// Another program with these arguments, in the same environment.
+    #[must_use]
+    pub fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(self.work())
@@ -291,82 +225,43 @@ impl Machine {
     /// Starts a command made by [`Machine::command`].
     #[must_use]
     pub fn start(&self, mut command: Command) -> Running {
-        let mut child = command.spawn().expect("the program was built");
-        Running {
-            stdout: Captured::of(child.stdout.take().expect("piped")),
-            stderr: Captured::of(child.stderr.take().expect("piped")),
-            child,
-            home: self.home(),
-        }
+        let child = command.spawn().expect("the program was built");
+        Running::of(child, &self.home())
     }
 
-    /// Files below a directory, relative to it and sorted; directories themselves are left out.
+    /// The same with its standard input, which has to be piped.
     ///
     /// # Panics
     ///
-    /// When it cannot be read.
+    /// When it cannot be started, or its input is not piped.
     #[must_use]
-    pub fn files_below(&self, directory: &Path) -> Vec<String> {
-        fn walk(root: &Path, directory: &Path, found: &mut Vec<String>) {
-            for entry in fs::read_dir(directory).unwrap() {
-                let entry = entry.unwrap();
-                if entry.file_type().unwrap().is_dir() {
-                    walk(root, &entry.path(), found);
-                } else {
-                    let path = entry.path();
-                    let relative = path.strip_prefix(root).expect("it was found below");
-                    found.push(relative.to_string_lossy().into_owned());
-                }
-            }
-        }
-        let mut found = Vec::new();
-        walk(directory, directory, &mut found);
-        found.sort();
-        found
+    pub fn start_with_input(&self, mut command: Command) -> (Running, ChildStdin) {
+        let mut child = command.spawn().expect("the program is there");
+        let input = child.stdin.take().expect("piped");
+        (Running::of(child, &self.home()), input)
     }
 
-    /// What lies in the root.
+    /// Puts the fixture provider, which no release build has beside it, into a directory of the machine's
+    /// own and gives its path.
     #[must_use]
-    pub fn names_in_root(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.root()).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
+    pub fn fixture_provider(&self) -> String {
+        self.provider("libengine_provider_fixture.so", "fixture")
     }
 
-    /// Handoff files in the default directory.
+    /// The same with the provider that misbehaves as its pool says; beside the program it has a name at which
+    /// nobody looks.
     #[must_use]
-    pub fn handoffs(&self) -> Vec<PathBuf> {
-        let directory = self.work().join(".runtime/engines");
-        let Ok(entries) = fs::read_dir(directory) else {
-            return Vec::new();
-        };
-        // A hidden one is being written: it appears by a rename.
-        let is_hidden = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes()[0] == b'.';
-        let paths = entries.map(|entry| entry.unwrap().path());
-        paths.filter(|path| !is_hidden(path)).collect()
+    pub fn hostile_provider(&self) -> String {
+        self.provider("libfixture_provider_hostile.so", "hostile")
     }
 
-    /// The one handoff there is, read.
-    ///
-    /// # Panics
-    ///
-    /// When there is none, several, or it is not JSON.
-    #[must_use]
-    pub fn handoff(&self) -> serde_json::Value {
-        let handoffs = self.handoffs();
-        let [path] = handoffs.as_slice() else {
-            panic!("one handoff expected: {handoffs:?}");
-        };
-        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-    }
-
-    /// Processes that belong to this installation.
-    #[must_use]
-    pub fn processes(&self) -> Vec<Process> {
-        processes_below(&self.directory)
+    fn provider(&self, built: &str, name: &str) -> String {
+        let directory = self.root().join("providers");
+        fs::create_dir_all(&directory).unwrap();
+        let built = Built::debug().directory.join(built);
+        let library = format!("libengine_provider_{name}.so");
+        fs::copy(built, directory.join(library)).unwrap();
+        directory.to_str().unwrap().to_owned()
     }
 
     /// Text with this test's paths replaced: `HOST` is the program, `HOME` its home, `ROOT` the rest.
@@ -377,244 +272,10 @@ impl Machine {
             .replace(&*self.work().to_string_lossy(), ".")
             .replace(&*self.root().to_string_lossy(), "ROOT")
     }
-
-    /// Asserts that nothing was done at all: no home, no handoff directory, no process.
-    #[track_caller]
-    pub fn assert_untouched(&self) {
-        assert!(!self.home().exists(), "something was kept in the home");
-        assert!(!self.work().join(".runtime").exists(), "a handoff was made");
-        self.assert_clean();
-    }
-
-    /// Asserts that nothing is left behind: no process, no handoff, no lock held.
-    #[track_caller]
-    pub fn assert_clean(&self) {
-        wait_for("every process to end", Duration::from_secs(10), || {
-            let left = self.processes();
-            if left.is_empty() { Ok(()) } else { Err(left) }
-        });
-        assert_eq!(self.handoffs(), Vec::<PathBuf>::new(), "stale handoff");
-        let home = self.home();
-        if !home.is_dir() {
-            return;
-        }
-        let files = self.files_below(&home);
-        for name in files.iter().filter(|name| name.ends_with(".lock")) {
-            let file = fs::File::open(home.join(name)).unwrap();
-            assert!(file.try_lock().is_ok(), "{name} is still held");
-        }
-    }
 }
 
 impl Default for Machine {
     fn default() -> Self {
         Self::new()
     }
-}
-
-impl Run {
-    /// Asserts the exit code, showing everything that was printed when it differs.
-    #[track_caller]
-    #[must_use]
-    pub fn code(self, expected: i32) -> Self {
-        assert_eq!(
-            self.code, expected,
-            "\n--- stdout\n{}\n--- stderr\n{}",
-            self.stdout, self.stderr
-        );
-        self
-    }
-
-    /// Standard output as JSON.
-    #[track_caller]
-    #[must_use]
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
-    }
-
-    /// Events of a run with `--log-format json`.
-    #[must_use]
-    pub fn events(&self) -> Vec<serde_json::Value> {
-        events(&self.stderr)
-    }
-
-    /// Actions of the events, in order.
-    #[must_use]
-    pub fn actions(&self) -> Vec<String> {
-        let word = |event: &serde_json::Value| event["action"].as_str().map(str::to_owned);
-        self.events().iter().filter_map(word).collect()
-    }
-
-    /// Asserts that standard error says this.
-    #[track_caller]
-    pub fn says(&self, text: &str) -> &Self {
-        assert!(
-            self.stderr.contains(text),
-            "`{text}` not in:\n{}",
-            self.stderr
-        );
-        self
-    }
-}
-
-impl Running {
-    /// Process id of the program.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends a signal to the program alone.
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("the program is still there");
-    }
-
-    /// Sends a signal to its process group, as a terminal does.
-    pub fn signal_group(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process_group(pid, signal).expect("the group is still there");
-    }
-
-    /// Waits until its engine is ready and gives the URL.
-    ///
-    /// # Panics
-    ///
-    /// When the program ends before, or takes longer than any run may.
-    pub fn wait_ready(&mut self) -> String {
-        self.wait_ready_for(RUN_LIMIT)
-    }
-
-    /// The same with a limit of one's own.
-    ///
-    /// # Panics
-    ///
-    /// When the program ends before, or takes longer.
-    pub fn wait_ready_for(&mut self, limit: Duration) -> String {
-        wait_for("the engine to be ready", limit, || {
-            let said = self.stdout();
-            if let Some((_, rest)) = said.split_once(" is ready at ")
-                && let Some((url, _)) = rest.split_once('\n')
-            {
-                return Ok(url.to_owned());
-            }
-            if let Some(status) = self.ended() {
-                panic!("ended with {status}:\n{said}{}", self.stderr());
-            }
-            Err(self.stderr())
-        })
-    }
-
-    /// Waits until standard error says this.
-    ///
-    /// # Panics
-    ///
-    /// When the program ends before, or takes longer than any run may.
-    pub fn wait_said(&mut self, text: &str) {
-        wait_for(&format!("`{text}`"), RUN_LIMIT, || {
-            let said = self.stderr();
-            if said.contains(text) {
-                return Ok(());
-            }
-            assert!(self.ended().is_none(), "ended without `{text}`:\n{said}");
-            Err(said)
-        });
-    }
-
-    /// Sends a signal and waits for the end.
-    #[must_use]
-    pub fn end(self, signal: rustix::process::Signal) -> Run {
-        self.signal(signal);
-        self.finish(RUN_LIMIT)
-    }
-
-    /// Whether it has ended.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().unwrap()
-    }
-
-    /// Waits for its end and takes what it printed.
-    ///
-    /// # Panics
-    ///
-    /// When it takes longer than `limit`.
-    #[must_use]
-    pub fn finish(mut self, limit: Duration) -> Run {
-        let status = wait_for("the program to end", limit, || {
-            self.child.try_wait().unwrap().ok_or("still running")
-        });
-        // A pipe that stays open means that something inherited it and outlived the program.
-        wait_for("its output", Duration::from_secs(5), || {
-            let done = self.stdout.reader.is_finished() && self.stderr.reader.is_finished();
-            if done {
-                Ok(())
-            } else {
-                Err("pipes still open")
-            }
-        });
-        Run {
-            code: exit_code(status),
-            stdout: self.stdout(),
-            stderr: self.stderr(),
-        }
-    }
-
-    /// What it printed on standard output so far.
-    #[must_use]
-    pub fn stdout(&self) -> String {
-        self.stdout.so_far()
-    }
-
-    /// What it printed on standard error so far.
-    #[must_use]
-    pub fn stderr(&self) -> String {
-        self.stderr.so_far()
-    }
-}
-
-impl Captured {
-    fn of(mut pipe: impl Read + Send + 'static) -> Self {
-        let text = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::clone(&text);
-        let reader = std::thread::spawn(move || {
-            let mut block = [0; 4096];
-            while let Ok(length @ 1..) = pipe.read(&mut block) {
-                shared.lock().unwrap().extend_from_slice(&block[..length]);
-            }
-        });
-        Self { text, reader }
-    }
-
-    fn so_far(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            for process in processes_below(&self.home) {
-                eprintln!("left behind: {process:?}");
-            }
-        }
-    }
-}
-
-/// JSON lines that are events; other lines are not this program's.
-fn events(stderr: &str) -> Vec<serde_json::Value> {
-    stderr
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .filter(|event: &serde_json::Value| event["action"].is_string())
-        .collect()
-}
-
-fn exit_code(status: ExitStatus) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().expect("it ended one way or the other"))
 }

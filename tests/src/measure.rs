@@ -1,9 +1,35 @@
 //! Measuring pairwise, so that what else the machine does hits both sides.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
 
 /// Rounds that a measurement gets on a busy machine.
 const ROUNDS: usize = 3;
+
+/// Time from the start of `host provision` until it says that the engine is ready; it is ended then.
+///
+/// # Panics
+///
+/// When it ends before.
+pub fn provisioned(mut command: Command) -> Duration {
+    command.stderr(Stdio::null());
+    let start = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let said = lines
+        .map_while(Result::ok)
+        .any(|line| line.contains(" is ready at "));
+    let took = start.elapsed();
+    assert!(said, "it ended without being ready");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
+    child.wait().unwrap();
+    took
+}
 
 /// Medians of two things measured in turns, and of their differences.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +96,20 @@ impl Pairs {
         }
         panic!("{what}: {rounds:?}");
     }
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+///
+/// When it fails.
+pub fn succeeds(mut command: Command) {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// How long something takes.

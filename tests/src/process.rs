@@ -136,12 +136,25 @@ pub fn processor_time(pid: u32) -> std::time::Duration {
 /// When one is gone, or may not be looked at.
 #[must_use]
 pub fn resident_bytes(pids: &[u32]) -> u64 {
-    let of_one = |pid: &u32| {
-        let path = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let kibibytes = line.and_then(|line| line.split_whitespace().next());
-        kibibytes.unwrap().parse::<u64>().unwrap() * 1024
-    };
-    pids.iter().map(of_one).sum()
+    pids.iter().map(|pid| rolled_up(*pid, "Pss:")).sum()
+}
+
+/// Memory that a process occupies itself, in bytes, whoever else has the same code in memory (`Rss` in
+/// proc(5)).
+///
+/// # Panics
+///
+/// When it is gone, or may not be looked at.
+#[must_use]
+pub fn own_resident_bytes(pid: u32) -> u64 {
+    rolled_up(pid, "Rss:")
+}
+
+/// A line of `/proc/PID/smaps_rollup`, in bytes.
+fn rolled_up(pid: u32, name: &str) -> u64 {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    kibibytes.unwrap().parse::<u64>().unwrap() * 1024
 }

@@ -1,22 +1,49 @@
-//! A web server with one file, for downloads.
+//! A web server with one file, which gives it as it should, or with the faults that it is told.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-/// Serves the same bytes under every path, until the test's process ends.
+use crate::{
+    RUN_LIMIT, Reply,
+    http::{Asked, serve},
+    wait_for,
+};
+
+/// Serves the same bytes under every path until they are replaced, and until the test's process ends.
 pub struct FileServer {
     address: SocketAddr,
-    requests: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
 }
 
+struct Shared {
+    sent: AtomicU64,
+    /// Answers that are at their end.
+    over: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Each content that was served so far. Its number is its `ETag`.
+    versions: Vec<Arc<[u8]>>,
+    /// The one that is served.
+    version: usize,
+    asked: Vec<Asked>,
+    /// Requests when the faults last changed.
+    before: usize,
+    fault: Arc<Fault>,
+}
+
+/// Makes of a right answer what is sent in its place.
+type Fault = dyn Fn(&Asked, Reply) -> Reply + Send + Sync;
+
 impl FileServer {
-    /// Begins to serve.
+    /// Begins to serve: parts and sizes, as fast as it goes.
     ///
     /// # Panics
     ///
@@ -25,16 +52,68 @@ impl FileServer {
     pub fn start(content: Vec<u8>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let requests = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&requests);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                counted.fetch_add(1, Ordering::Relaxed);
-                // Who goes away in the middle is the client's own business.
-                let _ = answer(stream, &content);
-            }
+        let shared = Arc::new(Shared {
+            sent: AtomicU64::new(0),
+            over: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                versions: vec![content.into()],
+                version: 0,
+                asked: Vec::new(),
+                before: 0,
+                fault: Arc::new(|_, reply| reply),
+            }),
         });
-        Self { address, requests }
+        let (answering, counting) = (Arc::clone(&shared), Arc::clone(&shared));
+        let ending = Arc::clone(&shared);
+        serve(
+            listener,
+            move |asked| answering.answer(asked),
+            move |bytes| {
+                counting.sent.fetch_add(bytes, Ordering::SeqCst);
+            },
+            move || {
+                ending.over.fetch_add(1, Ordering::SeqCst);
+            },
+        );
+        Self { address, shared }
+    }
+
+    /// One that pauses after each 256 KiB of a connection.
+    #[must_use]
+    pub fn slow(content: Vec<u8>, pause: Duration) -> Self {
+        let server = Self::start(content);
+        server.spoil(move |_, reply| reply.pausing(pause));
+        server
+    }
+
+    /// Serves these bytes from now on, with an `ETag` of their own.
+    ///
+    /// # Panics
+    ///
+    /// When the server has.
+    pub fn replace(&self, content: &[u8]) {
+        let mut state = self.shared.state.lock().unwrap();
+        let known = state.versions.iter().position(|it| **it == *content);
+        state.version = known.unwrap_or_else(|| {
+            state.versions.push(content.into());
+            state.versions.len() - 1
+        });
+    }
+
+    /// Sends what this makes of right answers from now on.
+    ///
+    /// # Panics
+    ///
+    /// When the server has.
+    pub fn spoil(&self, fault: impl Fn(&Asked, Reply) -> Reply + Send + Sync + 'static) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.fault = Arc::new(fault);
+        state.before = state.asked.len();
+    }
+
+    /// Sends right answers from now on.
+    pub fn mend(&self) {
+        self.spoil(|_, reply| reply);
     }
 
     /// URL of a file.
@@ -44,29 +123,56 @@ impl FileServer {
     }
 
     /// Requests so far.
+    ///
+    /// # Panics
+    ///
+    /// When the server has.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Asked> {
+        self.shared.state.lock().unwrap().asked.clone()
+    }
+
+    /// How many requests so far.
     #[must_use]
     pub fn requests(&self) -> usize {
-        self.requests.load(Ordering::Relaxed)
+        self.asked().len()
+    }
+
+    /// Bytes of the file sent to clients that are gone by now: waits until it has noticed that they are.
+    #[must_use]
+    pub fn sent_in_all(&self) -> u64 {
+        wait_for("the last answer to end", RUN_LIMIT, || {
+            let (asked, over) = (self.requests(), self.shared.over.load(Ordering::SeqCst));
+            if asked == over {
+                Ok(())
+            } else {
+                Err((asked, over))
+            }
+        });
+        self.sent()
+    }
+
+    /// Bytes of the file sent so far, over all connections.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::SeqCst)
     }
 }
 
-fn answer(mut stream: TcpStream, content: &[u8]) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    let mut block = [0; 1024];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let length = stream.read(&mut block)?;
-        if length == 0 {
-            return Ok(());
-        }
-        request.extend_from_slice(&block[..length]);
+impl Shared {
+    fn answer(&self, mut asked: Asked) -> Reply {
+        let (reply, fault) = {
+            let mut state = self.state.lock().unwrap();
+            asked.number = state.asked.len() - state.before;
+            state.asked.push(asked.clone());
+            let tag = format!("\"{}\"", state.version);
+            let reply = Reply::file(&state.versions[state.version], &asked).with("ETag", &tag);
+            let reply = match asked.header("if-range") {
+                Some(other) if other != tag => reply.whole().with("ETag", &tag),
+                _ => reply,
+            };
+            (reply, Arc::clone(&state.fault))
+        };
+        fault(&asked, reply)
     }
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        content.len()
-    )?;
-    if !request.starts_with(b"HEAD ") {
-        stream.write_all(content)?;
-    }
-    Ok(())
 }

@@ -50,6 +50,26 @@ impl Store {
         self.entries("tmp")
     }
 
+    /// Downloads that are not whole, and what is known of them.
+    #[must_use]
+    pub fn partial(&self) -> Vec<String> {
+        let mut names = self.entries("partial");
+        names.retain(|name| !name.ends_with(".lock"));
+        names
+    }
+
+    /// Bytes of downloads that are not whole that a later run can rely on.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        let mut names = self.partial();
+        names.retain(|name| name.ends_with(".json"));
+        let journals = names.iter().map(|name| {
+            let text = fs::read(self.root.join("partial").join(name)).unwrap_or_default();
+            serde_json::from_slice(&text).unwrap_or_default()
+        });
+        journals.map(|journal| written(&journal)).sum()
+    }
+
     /// Every published file with its inode and time of change: equal when nothing was made again.
     #[must_use]
     pub fn fingerprint(&self) -> BTreeMap<PathBuf, (u64, i64)> {
@@ -99,6 +119,28 @@ pub fn sha256(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+/// A file like no other; equal seeds give equal bytes.
+#[must_use]
+pub fn noise(seed: u64, size: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(size);
+    bytes
+}
+
+/// What a journal says was written.
+fn written(journal: &serde_json::Value) -> u64 {
+    let parts = journal["written"].as_array();
+    let length = |part: &serde_json::Value| Some(part[1].as_u64()? - part[0].as_u64()?);
+    parts.map_or(0, |parts| parts.iter().filter_map(length).sum())
 }
 
 fn walk(directory: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) {

@@ -3,10 +3,17 @@
 use std::{
     fs,
     io::Write as _,
+    net::TcpStream,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
+
+use crate::wait_for;
+
+/// Longest one may take to answer after its start.
+const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Starts what it is given, waits until nobody holds its standard input any more, ends it and cleans
 /// up. A parent-death signal would not do: it is sent when the *thread* that started it ends.
@@ -22,13 +29,13 @@ eval "$afterwards"
 "#;
 
 /// A program that serves the tests.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     warden: Child,
 }
 
 impl Daemon {
     /// Starts it; `afterwards` is shell that runs when it has ended.
-    pub(super) fn start(command: &[&str], log: &Path, afterwards: &str) -> Self {
+    pub(crate) fn start(command: &[&str], log: &Path, afterwards: &str) -> Self {
         let warden = Command::new("sh")
             .args(["-c", WARDEN, "warden"])
             .arg(log)
@@ -44,8 +51,30 @@ impl Daemon {
         Self { warden }
     }
 
+    /// Starts one of whom everything lies in a directory, and waits until somebody listens on its port. Where
+    /// the tests were killed, nobody else is left to remove the directory.
+    ///
+    /// # Panics
+    ///
+    /// When nobody does within `START_LIMIT`.
+    pub(crate) fn listening(what: &str, command: &[&str], directory: &Path, port: u16) -> Self {
+        let log = directory.join("log");
+        let afterwards = format!(
+            "[ -d /proc/{} ] || rm -rf '{}'",
+            std::process::id(),
+            directory.display()
+        );
+        let mut daemon = Self::start(command, &log, &afterwards);
+        wait_for(&format!("{what} to answer"), START_LIMIT, || {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            assert!(!daemon.ended(), "{what} ended:\n{said}");
+            TcpStream::connect(("127.0.0.1", port)).map_err(|_| said)
+        });
+        daemon
+    }
+
     /// Whether it has ended by itself; what it said then stands in its log.
-    pub(super) fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         self.warden.try_wait().is_ok_and(|status| status.is_some())
     }
 }
@@ -63,7 +92,7 @@ impl Drop for Daemon {
 ///
 /// When it does not.
 #[track_caller]
-pub(super) fn must(program: &str, arguments: &[&str]) -> String {
+pub(crate) fn must(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -83,7 +112,7 @@ pub(super) fn must(program: &str, arguments: &[&str]) -> String {
 ///
 /// When it fails.
 #[track_caller]
-pub(super) fn must_with(program: &str, arguments: &[&str], input: &str) -> String {
+pub(crate) fn must_with(program: &str, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -99,7 +128,7 @@ pub(super) fn must_with(program: &str, arguments: &[&str], input: &str) -> Strin
 }
 
 /// Shell that removes a directory and whatever is mounted below it, deepest first.
-pub(super) fn removal(directory: &Path) -> String {
+pub(crate) fn removal(directory: &Path) -> String {
     let directory = directory.display();
     format!(
         "awk '$5 ~ \"^{directory}/\" {{ print $5 }}' /proc/self/mountinfo | sort -r | \
@@ -108,7 +137,7 @@ pub(super) fn removal(directory: &Path) -> String {
 }
 
 /// Directories `PREFIX<pid>` in the directory for temporary files whose process is gone.
-pub(super) fn abandoned(prefix: &str) -> Vec<std::path::PathBuf> {
+pub(crate) fn abandoned(prefix: &str) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
     entries
         .flatten()

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -20,6 +21,36 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How the directories of daemons begin.
 const PREFIX: &str = "host-docker-";
 
+/// How a daemon gives GPUs to containers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gpus {
+    /// Not at all.
+    None,
+    /// As NVIDIA's container toolkit has it: a runtime called `nvidia`, and a hook on the daemon's path.
+    OwnWay,
+}
+
+impl Gpus {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::None => &[],
+            Self::OwnWay => &["--add-runtime", "nvidia=runc"],
+        }
+    }
+
+    /// The daemon's `PATH=…`, on which the hook is, in this directory.
+    fn path(self, directory: &Path) -> String {
+        let usual = std::env::var("PATH").expect("programs are found");
+        if self == Self::None {
+            return format!("PATH={usual}");
+        }
+        let hook = directory.join("nvidia-container-runtime-hook");
+        fs::write(&hook, "#!/bin/sh\nexec cat >/dev/null\n").unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+        format!("PATH={}:{usual}", directory.display())
+    }
+}
+
 /// A daemon; ends when dropped, or when the tests end however they end.
 pub struct DockerDaemon {
     directory: PathBuf,
@@ -34,16 +65,23 @@ impl DockerDaemon {
     /// When it does not start.
     pub fn shared() -> &'static Self {
         static DAEMON: OnceLock<DockerDaemon> = OnceLock::new();
-        DAEMON.get_or_init(|| Self::start(None))
+        DAEMON.get_or_init(|| Self::start(None, Gpus::None))
     }
 
     /// One whose images have to fit into this many bytes.
     #[must_use]
     pub fn with_little_room(bytes: u64) -> Self {
-        Self::start(Some(bytes))
+        Self::start(Some(bytes), Gpus::None)
     }
 
-    fn start(limit_bytes: Option<u64>) -> Self {
+    /// One that gives GPUs to containers in NVIDIA's own way, by a hook that installs nothing: what a
+    /// container was given is the variable `NVIDIA_VISIBLE_DEVICES` in it, as with the real one.
+    #[must_use]
+    pub fn with_gpus() -> Self {
+        Self::start(None, Gpus::OwnWay)
+    }
+
+    fn start(limit_bytes: Option<u64>, gpus: Gpus) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         for left in abandoned(PREFIX) {
             let _ = Command::new("sh")
@@ -92,6 +130,8 @@ impl DockerDaemon {
             "--ip-masq=false",
             "--shutdown-timeout=1",
         ];
+        let path = gpus.path(&directory);
+        let command = [&["env", &path], &command[..], gpus.flags()].concat();
         let afterwards = format!("{}; ip link delete {bridge}", end_and_remove(&directory));
         let mut daemon = Daemon::start(&command, &log, &afterwards);
         wait_for("dockerd to answer", START_LIMIT, || {

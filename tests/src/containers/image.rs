@@ -131,6 +131,19 @@ impl Image {
         self
     }
 
+    /// Adds a layer with one symbolic link, its path without the first slash.
+    #[must_use]
+    pub fn link(mut self, path: &str, target: &str) -> Self {
+        self.layers.push(layer(&mut |archive| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_size(0);
+            header.set_mode(0o777);
+            archive.append_link(&mut header, path, target).unwrap();
+        }));
+        self
+    }
+
     /// Adds one of the fake programs under a path of one's own.
     #[must_use]
     pub fn program(mut self, name: &str, path: &str) -> Self {

@@ -3,9 +3,10 @@
 //! What this machine or a build machine needs in order to run containers at all stands here and
 //! never in the product: another low-level runtime, limits, networks that nobody else uses.
 
-mod daemon;
+pub(crate) mod daemon;
 mod docker;
 mod image;
+mod network;
 mod podman;
 mod registry;
 
@@ -19,6 +20,7 @@ pub use docker::DockerDaemon;
 pub use image::{IMAGE_REVISION, IMAGE_VERSION, Image, ImageFile, this_architecture};
 pub use registry::{CREDENTIALS, KeptBlob, PushedIndex, Registry, basic};
 
+use crate::Machine;
 use podman::Podman;
 
 /// Which of the two.
@@ -103,6 +105,13 @@ impl Containers {
         &self.environment
     }
 
+    /// Lets a machine use it.
+    pub fn lend(&self, machine: &mut Machine) {
+        for (name, value) in &self.environment {
+            machine.lend(name, value);
+        }
+    }
+
     /// Lets it speak plain HTTP to a registry; docker does so with every one on this machine.
     pub fn trust(&self, registry: &Registry) {
         if let Some(podman) = &self.podman {
@@ -145,6 +154,39 @@ impl Containers {
         let filter = format!("label={label}");
         let listed = self.run(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"]);
         listed.lines().map(str::to_owned).collect()
+    }
+
+    /// Names that podman's storage has for containers of which podman itself knows nothing: it was killed
+    /// while it made them.
+    #[must_use]
+    pub fn half_made(&self) -> Vec<String> {
+        if self.kind == ContainerKind::Docker {
+            return Vec::new();
+        }
+        let format = "{{.Status}} {{.Names}}";
+        let list = ["ps", "--all", "--external", "--format", format];
+        let listed = loop {
+            let listed = self.command(&list).output().unwrap();
+            let complaint = String::from_utf8_lossy(&listed.stderr);
+            // So it ends when a container of another test goes between its name and its state.
+            if !complaint.contains("container not known") {
+                assert!(listed.status.success(), "{complaint}");
+                break String::from_utf8_lossy(&listed.stdout).into_owned();
+            }
+        };
+        let parts = listed
+            .lines()
+            .filter_map(|line| line.strip_prefix("Storage "));
+        parts.map(str::to_owned).collect()
+    }
+
+    /// What is left of podman's network, which should be nothing when there is no container. A leftover
+    /// rule would take the port's connections from whoever uses it next.
+    #[must_use]
+    pub fn network_left(&self) -> Vec<String> {
+        self.podman
+            .as_ref()
+            .map_or_else(Vec::new, Podman::network_left)
     }
 
     /// Digests under which images of a repository are there.

@@ -5,43 +5,18 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Once,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::Once,
 };
 
-use serde_json::json;
-
-use super::daemon::{must, removal};
+use super::{
+    daemon::{must, removal},
+    network::Network,
+};
 
 /// Storage, networks and configuration below one directory.
 pub(super) struct Podman {
     directory: PathBuf,
     network: Network,
-}
-
-/// A network that no other podman on this machine uses: addresses are given out per storage, so two
-/// podmans on the same network give the same address twice.
-struct Network {
-    name: String,
-    subnet: String,
-    gateway: String,
-}
-
-impl Network {
-    fn next() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = std::process::id().wrapping_mul(64) + COUNT.fetch_add(1, Ordering::Relaxed);
-        // 10.64.0.0/10 in blocks of 64 addresses.
-        let block = number % (1 << 16);
-        let (high, middle, low) = (64 + block / 1024, block / 4 % 256, block % 4 * 64);
-        Self {
-            name: format!("ehp{block}"),
-            subnet: format!("10.{high}.{middle}.{low}/26"),
-            gateway: format!("10.{high}.{middle}.{}", low + 1),
-        }
-    }
 }
 
 impl Podman {
@@ -76,11 +51,7 @@ impl Podman {
     }
 
     fn configure(&self) {
-        let Network {
-            name,
-            subnet,
-            gateway,
-        } = &self.network;
+        let name = self.network.name();
         // crun refuses some machines' control groups, and the limits that podman asks for by itself
         // are more than a machine inside a container may give. Its locks lie in memory that every
         // podman of a user shares, where those of a removed storage stay taken for ever: not here.
@@ -96,23 +67,11 @@ impl Podman {
             self.file("graph"),
             self.file("run")
         );
-        let network = json!({
-            "name": name,
-            "id": format!("{name:0>64}").replace(|digit: char| !digit.is_ascii_hexdigit(), "e"),
-            "driver": "bridge",
-            "network_interface": name,
-            "created": "2026-01-01T00:00:00Z",
-            "subnets": [{"subnet": subnet, "gateway": gateway}],
-            "ipv6_enabled": false,
-            "internal": false,
-            "dns_enabled": false,
-            "ipam_options": {"driver": "host-local"},
-        });
         for (file, text) in [
             ("containers.conf", containers),
             ("storage.conf", storage),
             ("registries.conf", String::new()),
-            (&*format!("networks/{name}.json"), network.to_string()),
+            (&*self.network.file(), self.network.document().to_string()),
             (OWNER, std::process::id().to_string()),
         ] {
             fs::write(self.directory.join(file), text).unwrap();
@@ -127,6 +86,11 @@ impl Podman {
         environment(&self.directory)
     }
 
+    /// What of its network there is while it has no container.
+    pub(super) fn network_left(&self) -> Vec<String> {
+        self.network.left()
+    }
+
     pub(super) fn trust(&self, address: &str) {
         let path = self.directory.join("registries.conf");
         let mut text = fs::read_to_string(&path).unwrap();
@@ -138,22 +102,22 @@ impl Podman {
 impl Drop for Podman {
     fn drop(&mut self) {
         remove(&self.directory);
-        let _ = Command::new("ip")
-            .args(["link", "delete", &self.network.name])
-            .output();
     }
 }
 
 /// File with the process whose tests use a podman.
 const OWNER: &str = "owner";
 
-/// Ends every container of a podman and removes its files, whatever is mounted there.
+/// Ends every container of a podman and removes its networks and files, whatever is mounted there.
 fn remove(directory: &Path) {
     let _ = Command::new("podman")
         .args(["rm", "--all", "--force", "--time", "0"])
         .envs(environment(directory))
         .stdin(Stdio::null())
         .output();
+    for network in Network::below(&directory.join("networks")) {
+        network.remove();
+    }
     let _ = Command::new("sh")
         .args(["-c", &removal(directory)])
         .output();

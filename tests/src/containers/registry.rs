@@ -5,7 +5,6 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
     path::PathBuf,
-    time::Duration,
 };
 
 use base64::Engine as _;
@@ -16,10 +15,7 @@ use super::{
     daemon::{Daemon, must_with},
     image::{INDEX, Image, MANIFEST, descriptor},
 };
-use crate::{free_port, sha256, wait_for};
-
-/// Longest a registry may take to answer after its start.
-const START_LIMIT: Duration = Duration::from_secs(30);
+use crate::{free_port, sha256};
 
 /// User name and password of a registry that asks for them.
 pub const CREDENTIALS: (&str, &str) = ("tester", "correct-horse-battery");
@@ -115,20 +111,9 @@ impl Registry {
         let file = root.join("config.yml");
         // JSON is YAML.
         fs::write(&file, configuration.to_string()).unwrap();
-        let log = root.join("log");
         let command = ["docker-registry", "serve", file.to_str().unwrap()];
-        let afterwards = format!(
-            "[ -d /proc/{} ] || rm -rf '{}'",
-            std::process::id(),
-            root.display()
-        );
-        let daemon = Daemon::start(&command, &log, &afterwards);
-        let daemon = self.daemon.insert(daemon);
-        wait_for("the registry to answer", START_LIMIT, || {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            assert!(!daemon.ended(), "the registry ended:\n{said}");
-            TcpStream::connect(("127.0.0.1", self.port)).map_err(|_| said)
-        });
+        let daemon = Daemon::listening("the registry", &command, root, self.port);
+        self.daemon = Some(daemon);
     }
 
     /// Ends it; what was pushed stays.
@@ -187,6 +172,28 @@ impl Registry {
             digest,
             images: digests,
         }
+    }
+
+    /// Pushes what is no image, its layers being files with their names, and gives its digest.
+    ///
+    /// # Panics
+    ///
+    /// When it does not take it.
+    pub fn push_artifact(&self, repository: &str, tag: &str, files: &[(&str, &[u8])]) -> String {
+        const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+        self.push_blob(repository, b"{}");
+        let layers: Vec<serde_json::Value> = files
+            .iter()
+            .map(|(name, content)| {
+                self.push_blob(repository, content);
+                let mut layer = descriptor("application/octet-stream", content);
+                layer["annotations"] = json!({"org.opencontainers.image.title": name});
+                layer
+            })
+            .collect();
+        let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST,
+            "config": descriptor(EMPTY, b"{}"), "layers": layers});
+        self.push_manifest(repository, tag, MANIFEST, manifest.to_string().as_bytes())
     }
 
     /// Path of a blob in the registry's storage.
