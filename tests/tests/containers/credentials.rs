@@ -66,7 +66,7 @@ under_both! {
         write_file(&file, &stage.registry, wrong);
         lend_file(&mut stage, kind, &file);
         let run = stage.machine.run(&["provision"]).code(8);
-        run.says(&stage.registry.address());
+        run.says(&format!("{} login {}", kind.name(), stage.registry.address()));
         assert!(!run.stderr.contains(wrong) && !run.stderr.contains("wrong-password"), "{run:?}");
         stage.assert_clean();
         stage.assert_no_image();

@@ -5,12 +5,14 @@
 
 mod credentials;
 mod external;
+mod extracting;
 mod failing;
 mod flags;
 mod gpus;
 mod harness;
 mod killed;
 mod pulling;
+mod rootless;
 mod running;
 mod stage;
 mod standins;

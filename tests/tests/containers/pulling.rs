@@ -1,9 +1,7 @@
 //! From a name to an image that is there: by tag, by digest, without a network, and every way it fails.
 
-use std::fs;
-
 use e2e::{
-    ContainerKind, Containers, DockerDaemon, IMAGE_VERSION, Machine, Registry, http_get,
+    ContainerKind, Containers, DockerDaemon, IMAGE_VERSION, LockFile, Machine, Registry, http_get,
     this_architecture,
 };
 use rustix::process::Signal;
@@ -52,6 +50,34 @@ under_both! {
         let prepared = stage.machine.run(&["prepare", "--json"]).code(0).json();
         assert_eq!(prepared["engine_version"], stage.digest);
         assert_eq!(prepared["build_record"]["image_version"], IMAGE_VERSION);
+        let records = prepared["records"].as_object().unwrap();
+        let image = records.values().find(|record| record["kind"] == "pull-image").unwrap();
+        assert_eq!(image["result"]["image"]["digest"], stage.digest);
+        assert!(image["ingredients"].to_string().contains(kind.name()), "{image}");
+    }
+
+    fn a_tag_that_moves_on_stays_where_it_is_locked(kind) {
+        let stage = Stage::new(kind);
+        stage.write();
+        let _ = stage.machine.run(&["lock"]).code(0);
+        stage.assert_no_image();
+        let lock = LockFile::of(&stage.machine);
+        let edited = || stage.machine.run(&["prepare", "--locked"]);
+        lock.assert_every_edit_is_refused(&stage.machine, "default", edited);
+        stage.assert_no_image();
+        let moved = stage.registry.push("tests/engine", "v1", &Stage::image());
+        assert_ne!(moved, stage.digest);
+        let run = answers(&stage, &["--locked"]);
+        run.says(&format!("{}:v1 is {}, by host.lock", stage.repository(), stage.digest));
+        let pulled = stage.containers.digests_of(&stage.repository());
+        assert_eq!(pulled, std::slice::from_ref(&stage.digest));
+        // The image is here and the registry gone: nobody is asked.
+        let _ = answers(&stage, &["--locked", "--offline"]);
+        let _ = stage.machine.run(&["lock", "--check"]).code(0);
+        let run = stage.machine.run(&["lock", "--update", "default.engine"]).code(0);
+        run.prints(&moved);
+        let plan = stage.machine.run(&["plan", "--locked", "--json"]).code(0);
+        assert!(plan.stdout.contains(&moved), "{}", plan.stdout);
     }
 
     fn an_image_by_digest_is_said_nothing_about(kind) {
@@ -150,8 +176,7 @@ under_both! {
         let other = &pushed.images[0];
         stage.container("digest", other.as_str());
         stage.write();
-        let run = stage.machine.run(&["prepare"]);
-        assert!([5, 9].contains(&run.code), "{run:?}");
+        let run = stage.machine.run(&["prepare"]).code(9);
         run.says(other);
     }
 
@@ -172,9 +197,10 @@ under_both! {
         stage.write();
         let whole = stage.registry.keep_last_layer(&stage.image);
         stage.registry.truncate_last_layer(&stage.image);
-        let run = stage.machine.run(&["provision"]);
-        assert!([8, 9].contains(&run.code), "{run:?}");
+        // The registry sends all that it has: the transfer is whole, and the digest another one.
+        let run = stage.machine.run(&["provision"]).code(9);
         run.says(&stage.repository());
+        run.says("what arrived is not what its digest says");
         stage.assert_clean();
         stage.assert_no_image();
         whole.restore();
@@ -234,35 +260,27 @@ under_both! {
         stage.assert_clean();
     }
 
-    fn a_program_is_taken_out_of_an_image_that_never_runs(kind) {
+    fn an_image_that_is_here_already_needs_no_registry(kind) {
         let mut stage = Stage::new(kind);
-        let image = stage.image.clone().file(&e2e::ImageFile {
-            path: "opt/server",
-            content: b"#!/bin/sh\necho 'version: 7 (script)' >&2\n",
-            mode: 0o755,
-        });
-        let digest = stage.registry.push("tests/engine", "tools", &image);
-        let provisioning = stage.pool["provisioning"].as_object_mut().unwrap();
-        let container = provisioning.remove("container").unwrap();
-        let image = json!({
-            "image": container["image"], "digest": digest, "runtime": container["runtime"],
-        });
-        provisioning.insert(
-            "binary".to_owned(),
-            json!({"image": image, "program": "/opt/server"}),
-        );
+        stage.containers.run(&["pull", "--quiet", &stage.reference()]);
+        stage.registry.stop();
+        stage.pin();
         stage.write();
-        let run = stage.machine.run(&["prepare"]).code(4);
-        run.says("--allow-binary-downloads");
-        let prepared = stage
-            .machine
-            .run(&["prepare", "--json", "--allow-binary-downloads"])
-            .code(0)
-            .json();
-        let program = prepared["command"]["bin"].as_str().unwrap();
-        assert!(fs::read_to_string(program).unwrap().contains("version: 7"), "{program}");
-        stage.assert_clean();
-        stage.assert_no_image();
+        let run = answers(&stage, &["--offline"]);
+        run.says(&format!("{} is here already", stage.reference()));
+        let prepared = stage.machine.run(&["prepare", "--json"]).code(0).json();
+        assert_eq!(prepared["build_record"]["image_version"], IMAGE_VERSION);
+        assert_eq!(prepared["engine_version"], stage.digest);
+    }
+
+    fn an_image_that_is_here_by_its_tag_is_used_while_its_registry_is_away(kind) {
+        let mut stage = Stage::new(kind);
+        let by_tag = format!("{}:v1", stage.repository());
+        stage.containers.run(&["pull", "--quiet", &by_tag]);
+        stage.registry.stop();
+        stage.write();
+        let run = answers(&stage, &["--offline"]);
+        run.says(&format!("{by_tag} is {}", stage.digest));
     }
 }
 

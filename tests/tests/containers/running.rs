@@ -1,8 +1,8 @@
 //! Engines that run in a container: what they see, how they are stopped, what they may collide with.
 
-use std::{net::TcpListener, time::Duration};
+use std::{net::TcpListener, path::Path, time::Duration};
 
-use e2e::{http_get, wait_for};
+use e2e::{Built, http_get, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -29,6 +29,7 @@ under_both! {
     fn an_engine_sees_a_hardened_container(kind) {
         let mut stage = Stage::new(kind);
         stage.container("cpus", "0");
+        stage.container("numa_nodes", "0");
         stage.container("shm_bytes", 8 << 20);
         stage.write();
         let mut running = stage.machine.provision(&[]);
@@ -40,6 +41,8 @@ under_both! {
         assert_eq!(status(&seen, "NoNewPrivs"), "1");
         assert_eq!(status(&seen, "Seccomp"), "2");
         assert_eq!(status(&seen, "Cpus_allowed_list"), "0");
+        assert_eq!(status(&seen, "Mems_allowed_list"), "0");
+        assert_eq!(seen["pids_max"].as_str().unwrap().trim(), "16384");
         assert_ne!(seen["pid"], 1, "an init program reaps");
         let init = seen["init"].as_str().unwrap();
         assert!(init.contains("init") || init.contains("catatonit"), "{init}");
@@ -110,8 +113,7 @@ under_both! {
         stage.machine.lend("FIXTURE_TOKEN", "opensesame");
         stage.pool["provisioning"]["env"] = json!({"DOCKER_HOST": "{secret.FIXTURE_TOKEN}"});
         stage.write();
-        let run = stage.machine.run(&["provision"]);
-        assert!([3, 5].contains(&run.code), "{run:?}");
+        let run = stage.machine.run(&["provision"]).code(3);
         run.says("DOCKER_HOST");
         stage.assert_clean();
     }
@@ -229,8 +231,7 @@ under_both! {
         stage.assert_clean();
         let reference = stage.reference();
         stage.containers.run(&["run", "--detach", "--name", &name, "--label", "tests.other=1", &reference]);
-        let run = stage.machine.run(&["provision"]);
-        assert_ne!(run.code, 0, "{run:?}");
+        let run = stage.machine.run(&["provision"]).code(5);
         run.says(&name);
         assert_eq!(stage.containers.labelled("tests.other=1"), std::slice::from_ref(&name));
         let running = "{{.State.Running}}";
@@ -239,4 +240,37 @@ under_both! {
         stage.containers.run(&["rm", "--force", &name]);
         stage.assert_clean();
     }
+}
+
+/// Of podman alone: under docker every connection is made with its proxy.
+#[test]
+fn a_port_that_a_stale_rule_leads_elsewhere_is_named() {
+    let mut stage = Stage::new(e2e::ContainerKind::Podman);
+    stage.pin();
+    stage.write();
+    stage
+        .containers
+        .run(&["pull", "--quiet", &stage.reference()]);
+    // In a network of its own: this machine's rules are left alone.
+    let rule = format!(
+        "ip link set lo up && \
+         iptables -w -t nat -A OUTPUT -o lo -p tcp --dport {} -j REDIRECT --to-ports 1 && \
+         exec \"$@\"",
+        stage.pool["provisioning"]["ports"][0]
+    );
+    let host = Built::debug().host();
+    let apart = [
+        "--net",
+        "sh",
+        "-c",
+        &rule,
+        "sh",
+        host.to_str().unwrap(),
+        "provision",
+    ];
+    let command = stage.machine.command_of(Path::new("unshare"), &apart);
+    let run = stage.machine.start(command).finish(e2e::RUN_LIMIT).code(10);
+    run.says("a rule of this machine's packet filter leads the port elsewhere");
+    run.says("name other ports in `provisioning.ports`");
+    stage.assert_clean();
 }

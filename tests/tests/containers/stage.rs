@@ -47,8 +47,11 @@ impl Stage {
         image: Image,
     ) -> Self {
         containers.trust(&registry);
-        for (name, value) in containers.environment() {
-            machine.lend(name, value);
+        containers.lend(&mut machine);
+        // Docker's storage is shared, and an earlier registry may have had this one's port.
+        let repository = format!("{}/tests/engine", registry.address());
+        for digest in containers.digests_of(&repository) {
+            containers.run(&["rmi", "--force", &format!("{repository}@{digest}")]);
         }
         let digest = registry.push("tests/engine", "v1", &image);
         let pool = json!({
@@ -57,7 +60,7 @@ impl Stage {
             "gpu": "forbid",
             "provisioning": {
                 "container": {
-                    "image": format!("{}/tests/engine", registry.address()),
+                    "image": repository,
                     "tag": "v1",
                     "runtime": containers.kind().name(),
                 },
@@ -116,11 +119,14 @@ impl Stage {
         self.machine.write_pool(&self.pool);
     }
 
-    /// Containers of this machine, running or not.
+    /// Containers of this machine, running or not, or never made whole.
     pub(crate) fn left(&self) -> Vec<String> {
         let home = self.machine.home();
-        self.containers
-            .labelled(&format!("engine-host.home={}", home.display()))
+        let mut left = self
+            .containers
+            .labelled(&format!("engine-host.home={}", home.display()));
+        left.extend(self.containers.half_made());
+        left
     }
 
     /// Name of the one container there is.
@@ -131,11 +137,16 @@ impl Stage {
         left[0].clone()
     }
 
-    /// Asserts that nothing is left: no container, no process, no handoff, no lock held.
+    /// Asserts that nothing is left: no container, none of its network, no process, no
+    /// handoff, no lock held.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         wait_for("every container to be removed", ORPHAN_LIMIT, || {
             let left = self.left();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+        wait_for("every network to be taken down", ORPHAN_LIMIT, || {
+            let left = self.containers.network_left();
             if left.is_empty() { Ok(()) } else { Err(left) }
         });
         self.machine.assert_clean();

@@ -3,9 +3,7 @@
 //! TGI cannot run here: its stand-in behaves as the real one does from outside. For vLLM and llama.cpp
 //! the fake engine stands where their images have the program; the real ones are tested elsewhere.
 
-use std::fs;
-
-use e2e::{ContainerKind, Image, Registry, http_get};
+use e2e::{ContainerKind, Image, Registry, http_get, weights_below};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -17,11 +15,7 @@ fn stage(kind: ContainerKind, engine: &str, image: Image) -> Stage {
     let mut stage = Stage::with(kind, Registry::open(), image);
     stage.pin();
     stage.pool["engine"] = json!(engine);
-    let model = stage.machine.root().join("tiny-model");
-    fs::create_dir(&model).unwrap();
-    fs::write(model.join("config.json"), r#"{"model_type": "llama"}"#).unwrap();
-    // The least that is a file of this format: the length of a header without tensors.
-    fs::write(model.join("model.safetensors"), b"\x02\0\0\0\0\0\0\0{}").unwrap();
+    let model = weights_below(stage.machine.root());
     stage.pool["provisioning"]["model"] = json!({"ref": model});
     stage
 }
@@ -52,6 +46,29 @@ under_both! {
         // No release has come for long: said when it is planned, with what to take instead.
         run.says("maintenance");
         run.says("vllm");
+        stage.assert_clean();
+    }
+
+    fn tgi_answers_what_it_has_before_it_ends(kind) {
+        let mut stage = stage(kind, "tgi", Image::of_program("fake-tgi"));
+        stage.pool["gpu"] = json!("prefer");
+        stage.pool["stop"] = json!({"grace": "20s"});
+        stage.pool["provisioning"]["env"] = json!({"GENERATE_MS": "1500"});
+        stage.write();
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        let environment = json_of(&format!("{url}/environment"));
+        assert_eq!(environment["GRACEFUL_TERMINATION_TIMEOUT"], "18", "{environment}");
+        let asked = format!("{url}/generate");
+        let answer = std::thread::spawn(move || http_get(&asked));
+        e2e::wait_for("the request to be counted", e2e::RUN_LIMIT, || {
+            let metrics = http_get(&format!("{url}/metrics")).unwrap().1;
+            if metrics.contains("size 1") { Ok(()) } else { Err(metrics) }
+        });
+        let run = running.end(Signal::TERM).code(143);
+        let (status, text) = answer.join().unwrap().expect("it is answered, not cut off");
+        assert_eq!(status, 200, "{text}");
+        run.says("stopped");
         stage.assert_clean();
     }
 

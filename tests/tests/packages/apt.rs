@@ -4,15 +4,14 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    os::unix::fs::PermissionsExt as _,
     process::{Child, Command, Stdio},
 };
 
-use e2e::{Machine, RUN_LIMIT, Run, Running, sha256};
+use e2e::{LockFile, Machine, RUN_LIMIT, Run, Running, sha256};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{SERVER, pool, stand_in, state};
+use crate::{SERVER, pool, state, write_programs};
 
 const ALLOW: &str = "--allow-package-installs";
 
@@ -65,17 +64,8 @@ impl Debian {
     /// Puts another version of the package into the repository, beside those that it has.
     fn release(&self, version: &str) {
         let root = self.machine.root();
-        let bin = root.join("pkg/usr/bin");
-        fs::create_dir_all(&bin).unwrap();
+        write_programs(&root.join("pkg/usr/bin"));
         fs::create_dir_all(root.join("pkg/DEBIAN")).unwrap();
-        for (name, content) in [
-            ("llama-server", SERVER.as_bytes()),
-            ("llama-stand-in", &stand_in()),
-        ] {
-            let path = bin.join(name);
-            fs::write(&path, content).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
         let control = format!(
             "Package: llama-toy\nVersion: {version}\nArchitecture: all\nMaintainer: toy <t@localhost>\n\
              Description: toy\n"
@@ -105,6 +95,17 @@ impl Debian {
         let list = root.join("repo/Packages");
         let list_so_far = fs::read_to_string(&list).unwrap();
         fs::write(list, list_so_far + &entry).unwrap();
+    }
+
+    /// Runs a command as its administrator would.
+    fn type_in(&self, words: &[&str]) {
+        let output = Command::new("nsenter")
+            .arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()))
+            .args(words)
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
     }
 
     fn start(&self, arguments: &[&str]) -> Running {
@@ -193,5 +194,72 @@ fn apt_installs_exactly_what_is_asked_for_and_nothing_else() {
         run.says("apt-get update");
     }
     assert!(!std::path::Path::new("/usr/bin/llama-stand-in").exists());
+    debian.machine.assert_clean();
+}
+
+#[test]
+fn a_package_is_locked_before_it_is_installed_and_had_in_this_version_alone() {
+    let debian = Debian::new();
+    debian.release("7000-1");
+    debian.write_pool(json!({"name": "llama-toy"}));
+    // Nothing was ever fetched that could tell: that is said, and not taken for exact.
+    let run = debian.run(&["lock"]).code(0);
+    run.says("no list of packages here tells which version of llama-server would be installed");
+    run.says("apt-get update");
+    let run = debian.run(&["prepare", "--locked", ALLOW]).code(15);
+    run.says("packages");
+    run.says("lock --update default.engine");
+
+    debian.type_in(&["apt-get", "update"]);
+    let run = debian.run(&["lock"]).code(0);
+    run.prints(".packages.apt debian");
+    let lock = LockFile::of(&debian.machine);
+    // A newer one comes: it is not taken before that is asked for.
+    debian.release("7001-1");
+    debian.type_in(&["apt-get", "update"]);
+    let _ = debian.run(&["lock", "--check"]).code(0);
+    let edited = || debian.run(&["prepare", "--locked", ALLOW]);
+    lock.assert_every_edit_is_refused(&debian.machine, "default", edited);
+    let prepare = || {
+        debian
+            .run(&["prepare", "--locked", ALLOW, "--json"])
+            .code(0)
+            .json()
+    };
+    assert_eq!(prepare()["engine_version"], "7000-1");
+    let _ = debian.run(&["lock"]).code(0);
+    assert_eq!(
+        LockFile::of(&debian.machine),
+        lock,
+        "it was not asked to move"
+    );
+
+    let run = debian.run(&["lock", "--update", "default.engine"]).code(0);
+    run.prints("llama-toy\n      7000-1\n    → 7001-1");
+    // Another version than the one that is here is an installation, which needs leave.
+    let run = debian.run(&["prepare", "--locked"]).code(4);
+    run.says("apt-get install -y llama-toy=7001-1");
+    let prepared = prepare();
+    assert_eq!(prepared["engine_version"], "7001-1");
+    let record = &prepared["records"]["install"];
+    assert_eq!(record["kind"], "install-packages");
+    assert_eq!(record["result"]["package"], "llama-toy");
+    assert_eq!(record["result"]["version"], "7001-1");
+    let digest = format!("sha256:{}", sha256(SERVER.as_bytes()));
+    assert_eq!(record["result"]["digest"], digest);
+
+    // What is locked is older than what is here: it is refused, not taken for it.
+    let text = fs::read_to_string(debian.machine.work().join("host.lock")).unwrap();
+    let older: String = text
+        .lines()
+        .filter(|line| !line.starts_with("seal"))
+        .map(|line| line.replace("7001-1", "7000-1") + "\n")
+        .collect();
+    debian.machine.write("host.lock", &older);
+    let run = debian.run(&["prepare", "--locked", ALLOW]).code(15);
+    run.says("locked  7000-1");
+    run.says("now     7001-1");
+    let run = debian.run(&["prepare", ALLOW]).code(0);
+    run.says("llama-toy 7000-1 is locked, and 7001-1 is installed");
     debian.machine.assert_clean();
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use e2e::{Machine, Repository, fixture_pool, http_get, wait_for};
+use e2e::{KILLED_OR_DONE, Machine, Repository, fixture_pool, http_get, wait_for};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -35,7 +35,7 @@ fn killed_at_any_instant_the_next_run_makes_it_whole_in_the_same_place() {
         });
         std::thread::sleep(Duration::from_millis(u64::from(round * round * 30)));
         running.signal(Signal::KILL);
-        let _ = running.finish(ORPHAN_LIMIT);
+        let _ = running.finish(ORPHAN_LIMIT).code_in(&KILLED_OR_DONE);
         machine.assert_clean();
         let finished = trees()
             .iter()

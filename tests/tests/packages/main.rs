@@ -6,10 +6,13 @@ mod apt;
 mod archive;
 mod download;
 mod in_place;
-mod mirror;
 mod pacman;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use e2e::{Built, Machine};
 use serde_json::{Value, json};
@@ -28,6 +31,19 @@ esac
 fn stand_in() -> Vec<u8> {
     let path = Built::debug().directory.join("fake-engine");
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Makes the directory of a package's programs, with those of the stand-in.
+fn write_programs(bin: &Path) {
+    fs::create_dir_all(bin).unwrap();
+    for (name, content) in [
+        ("llama-server", SERVER.as_bytes()),
+        ("llama-stand-in", &stand_in()),
+    ] {
+        let path = bin.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 /// A pool of llama.cpp in a mode, on the processor.

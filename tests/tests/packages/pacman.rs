@@ -3,13 +3,13 @@
 //! The host finds pacman where every machine has it, and pacman its settings there too: each run has
 //! a mount name space in which the settings, and the name of the distribution, are this test's.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
-use e2e::{Machine, RUN_LIMIT, Run, Running};
+use e2e::{LockFile, Machine, RUN_LIMIT, Run, Running};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{SERVER, pool, stand_in, state};
+use crate::{pool, state, write_programs};
 
 const ALLOW: &str = "--allow-package-installs";
 
@@ -44,16 +44,7 @@ impl Arch {
 
     /// Puts this version of the package into the repository.
     fn release(&self, version: &str) {
-        let bin = self.root().join("pkg/usr/bin");
-        fs::create_dir_all(&bin).unwrap();
-        for (name, content) in [
-            ("llama-server", SERVER.as_bytes()),
-            ("llama-stand-in", &stand_in()),
-        ] {
-            let path = bin.join(name);
-            fs::write(&path, content).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        write_programs(&self.root().join("pkg/usr/bin"));
         let info = format!(
             "pkgname = llama-toy\npkgbase = llama-toy\npkgver = {version}\npkgdesc = toy\n\
              url = http://localhost\nbuilddate = 1700000000\npackager = t\nsize = 100\narch = any\n"
@@ -200,5 +191,35 @@ fn a_package_that_nobody_has_is_named() {
     run.says("no repository of this system has package `llama-missing`");
     run.says("pacman -Syu");
     assert!(!arch.installed());
+    arch.machine.assert_clean();
+}
+
+#[test]
+fn a_package_that_moves_on_is_refused_until_it_is_locked_anew() {
+    let arch = Arch::new();
+    arch.release("b7000-1");
+    arch.type_in("-Sy --noconfirm");
+    arch.write_pool(named());
+    let run = arch.run(&["lock"]).code(0);
+    run.prints("packages.pacman arch.llama-toy  b7000-1");
+    let lock = LockFile::of(&arch.machine);
+    let edited = || arch.run(&["prepare", "--locked", ALLOW]);
+    lock.assert_every_edit_is_refused(&arch.machine, "default", edited);
+    assert!(!arch.installed());
+    // Its repository has one version only: the locked one cannot be had any more.
+    arch.release("b7001-1");
+    arch.type_in("-Sy --noconfirm");
+    let run = arch.run(&["prepare", "--locked", ALLOW]).code(15);
+    run.says("locked  b7000-1");
+    run.says("now     b7001-1");
+    arch.run(&["prepare", ALLOW]).code(7).says("offers b7001-1");
+    assert!(!arch.installed());
+    let run = arch.run(&["lock", "--update", "default.engine"]).code(0);
+    run.prints("llama-toy\n      b7000-1\n    → b7001-1");
+    let prepared = arch
+        .run(&["prepare", "--locked", ALLOW, "--json"])
+        .code(0)
+        .json();
+    assert_eq!(prepared["engine_version"], "b7001-1");
     arch.machine.assert_clean();
 }
