@@ -2,14 +2,15 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use e2e::{Built, ContainerKind, Containers, Image, Machine, Pairs, Registry, free_port, http_get};
+use e2e::{
+    Built, ContainerKind, Containers, Image, Machine, Pairs, Registry, container_pool, free_port,
+    http_get, provisioned,
+};
 use rustix::process::Signal;
-use serde_json::json;
 
 /// A pinned image that is there, and a pool for it; what is dropped first stands first.
 struct Stage {
@@ -25,25 +26,11 @@ fn stage(kind: ContainerKind) -> Stage {
     let containers = Containers::new(kind, machine.root());
     let registry = Registry::open();
     containers.trust(&registry);
-    for (name, value) in containers.environment() {
-        machine.lend(name, value);
-    }
+    containers.lend(&mut machine);
     let digest = registry.push("tests/engine", "v1", &Image::engine());
     let port = free_port();
-    machine.write_pool(&json!({
-        "id": "default",
-        "engine": "fixture",
-        "gpu": "forbid",
-        "provisioning": {
-            "container": {
-                "image": format!("{}/tests/engine", registry.address()),
-                "digest": digest,
-                "runtime": kind.name(),
-            },
-            "ports": [port],
-        },
-    }));
-    let providers = super::fixture_provider(&machine);
+    machine.write_pool(&container_pool(&registry, &digest, kind, port));
+    let providers = machine.fixture_provider();
     Stage {
         containers,
         _registry: registry,
@@ -76,22 +63,8 @@ impl Stage {
 
     /// Time from the start of the program until it says that the engine is ready.
     fn provisioned(&self) -> Duration {
-        let mut command = self
-            .machine
-            .command(&["provision", "--provider-path", &self.providers]);
-        command.stderr(Stdio::null());
-        let start = Instant::now();
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = lines
-            .map_while(Result::ok)
-            .any(|line| line.contains(" is ready at "));
-        let took = start.elapsed();
-        assert!(said, "it ended without being ready");
-        rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT)
-            .unwrap();
-        child.wait().unwrap();
-        took
+        let words = ["provision", "--provider-path", &self.providers];
+        provisioned(self.machine.command(&words))
     }
 
     /// Time from the start of the same container by hand until its engine's health answers 200.

@@ -2,20 +2,13 @@
 //! what needs a real engine is measured by the target `llamacpp`.
 
 mod containers;
+mod models;
+mod pools;
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use e2e::{Built, Machine, Pairs, Repository, fixture_pool, resident_bytes, timed};
+use e2e::{Built, Machine, Pairs, Repository, fixture_pool, resident_bytes, succeeds, timed};
 use rustix::process::Signal;
-
-fn succeeds(mut command: Command) {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
 
 /// As long as starting any process takes.
 fn nothing() {
@@ -39,24 +32,11 @@ fn prepared() -> (Machine, Repository, String) {
     let machine = Machine::with(Built::release());
     let repository = Repository::create(machine.root());
     machine.write_pool(&fixture_pool(&repository));
-    let directory = fixture_provider(&machine);
+    let directory = machine.fixture_provider();
     let _ = machine
         .run(&["prepare", "--provider-path", &directory])
         .code(0);
     (machine, repository, directory)
-}
-
-/// Puts the fixture provider into a directory of the machine's own and gives its path.
-fn fixture_provider(machine: &Machine) -> String {
-    let directory = machine.root().join("providers");
-    fs::create_dir(&directory).unwrap();
-    let library = "libengine_provider_fixture.so";
-    fs::copy(
-        Built::debug().directory.join(library),
-        directory.join(library),
-    )
-    .unwrap();
-    directory.to_str().unwrap().to_owned()
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! KILL of the host, its keeper, its worker, its engine.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use e2e::{Built, Machine, Process, Running, http_get, wait_for};
+use e2e::{Machine, Process, Running, http_get, wait_for};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage;
 
@@ -32,6 +32,23 @@ fn keeper_of(machine: &Machine, running: &Running) -> Process {
             keepers.iter().find(|keeper| !is_minder(keeper))
         });
     (*found.unwrap_or_else(|| panic!("no keeper: {all:#?}"))).clone()
+}
+
+/// A host in the middle of a build that takes longer than any test.
+fn building(machine: &Machine, mut pool: Value) -> Running {
+    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=600"]);
+    machine.write_pool(&pool);
+    let running = machine.start(machine.command(&["provision"]));
+    wait_for("the build's own program", e2e::RUN_LIMIT, || {
+        let all = machine.processes();
+        let dawdles = |process: &Process| process.command.contains("during-build 600");
+        if all.iter().any(dawdles) {
+            Ok(())
+        } else {
+            Err(all)
+        }
+    });
+    running
 }
 
 /// Asserts that the pool can be provisioned again, and answers.
@@ -68,23 +85,11 @@ fn a_killed_host_takes_its_engine_and_handoff_with_it() {
 
 #[test]
 fn a_host_killed_while_it_builds_takes_the_build_with_it() {
-    let (machine, _repository, mut pool) = stage();
-    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=600"]);
-    machine.write_pool(&pool);
-    let running = machine.start(machine.command(&["provision"]));
-    wait_for("the build's own program", e2e::RUN_LIMIT, || {
-        let all = machine.processes();
-        let dawdles = |process: &Process| process.command.contains("during-build 600");
-        if all.iter().any(dawdles) {
-            Ok(())
-        } else {
-            Err(all)
-        }
-    });
+    let (machine, _repository, pool) = stage();
+    let running = building(&machine, pool.clone());
     let _ = running.end(Signal::KILL).code(137);
     machine.assert_clean();
     machine.store().assert_sound();
-    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
     machine.write_pool(&pool);
     assert_recovers(&machine);
 }
@@ -96,36 +101,20 @@ fn a_killed_keeper_ends_the_engine_and_the_command_says_so() {
     let running = machine.provision(&[]);
     let keeper = keeper_of(&machine, &running);
     e2e::signal(keeper.pid, Signal::KILL);
-    let run = running.finish(e2e::RUN_LIMIT);
-    assert_ne!(run.code, 0, "{}", run.stderr);
-    run.says("error:");
+    running.finish(e2e::RUN_LIMIT).code(1).says("error:");
     machine.assert_clean();
     assert_recovers(&machine);
 }
 
 #[test]
 fn a_keeper_killed_while_it_builds_ends_the_build_and_the_command_says_so() {
-    let (machine, _repository, mut pool) = stage();
-    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=600"]);
-    machine.write_pool(&pool);
-    let running = machine.start(machine.command(&["provision"]));
-    wait_for("the build's own program", e2e::RUN_LIMIT, || {
-        let all = machine.processes();
-        let dawdles = |process: &Process| process.command.contains("during-build 600");
-        if all.iter().any(dawdles) {
-            Ok(())
-        } else {
-            Err(all)
-        }
-    });
+    let (machine, _repository, pool) = stage();
+    let running = building(&machine, pool.clone());
     let keeper = keeper_of(&machine, &running);
     e2e::signal(keeper.pid, Signal::KILL);
-    let run = running.finish(e2e::RUN_LIMIT);
-    assert_ne!(run.code, 0, "{}", run.stderr);
-    run.says("error:");
+    running.finish(e2e::RUN_LIMIT).code(1).says("error:");
     machine.store().assert_sound();
     machine.assert_clean();
-    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!([]);
     machine.write_pool(&pool);
     assert_recovers(&machine);
 }
@@ -133,19 +122,10 @@ fn a_keeper_killed_while_it_builds_ends_the_build_and_the_command_says_so() {
 #[test]
 fn a_killed_worker_is_an_error_that_says_so_and_leaves_no_process() {
     let machine = Machine::new();
-    let directory = machine.work().join("providers");
-    fs::create_dir_all(&directory).unwrap();
-    fs::copy(
-        Built::debug()
-            .directory
-            .join("libfixture_provider_hostile.so"),
-        directory.join("libengine_provider_hostile.so"),
-    )
-    .unwrap();
     machine.write_pools(&[json!({
         "id": "a", "engine": "hostile", "gpu": "forbid", "options": {"behaviour": "plan:hang"},
     })]);
-    let arguments = ["provision", "--provider-path", "providers"];
+    let arguments = ["provision", "--provider-path", &machine.hostile_provider()];
     let running = machine.start(machine.command(&arguments));
     let worker = wait_for("the worker", e2e::RUN_LIMIT, || {
         let all = e2e::children_of(running.pid());

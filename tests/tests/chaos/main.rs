@@ -1,6 +1,7 @@
 //! Several at once, and everything killed at the worst moment.
 
 mod at_once;
+mod daemon;
 mod killed;
 
 use e2e::{Machine, Repository, fixture_pool};

@@ -1,6 +1,8 @@
-//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte, a real vLLM, a peer.
+//! What takes too long for every change: hundreds of kills, a compiler of a gigabyte, a real vLLM, peers.
 
 mod cuda;
+mod daemon;
+mod downloads;
 mod peer;
 mod vllm;
 
