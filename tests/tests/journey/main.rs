@@ -7,6 +7,7 @@ mod failing;
 mod models;
 mod ready;
 mod running;
+mod traced;
 
 use e2e::{Machine, Repository, fixture_pool};
 use serde_json::Value;

@@ -116,11 +116,13 @@ fn a_model_that_is_not_there_is_named_before_anything_is_built() {
 }
 
 #[test]
-fn a_hub_reference_is_refused_before_anything_is_done() {
-    let (machine, _) = with_model(json!({"ref": "hf:owner/name/file.gguf"}));
-    let run = machine.run(&["provision"]).code(3);
-    run.says("the Hugging Face hub is not supported by this version");
-    run.says("download the file and refer to it by path");
+fn a_hub_that_is_out_of_reach_is_said_before_anything_is_done() {
+    let (mut machine, _) = with_model(json!({"ref": "hf:owner/name/file.gguf"}));
+    // Nobody listens there.
+    machine.lend("HF_ENDPOINT", "http://127.0.0.1:9");
+    let run = machine.run(&["provision"]).code(8);
+    run.says("the hub could not be asked");
+    run.says("see whether the host can be reached from here");
     assert_eq!(machine.store().entries("source"), Vec::<String>::new());
     machine.assert_clean();
 }

@@ -60,14 +60,14 @@ fn provisioning_a_pool_that_runs_prints_its_url_and_starts_nothing() {
     let mut running = machine.provision(&[]);
     let url = running.wait_ready();
     let pid = |list: serde_json::Value| list["engines"][0]["pid"].clone();
-    let before = pid(machine.run(&["ps", "--json"]).json());
+    let before = pid(machine.run(&["ps", "--json"]).code(0).json());
     let run = machine.run(&["provision"]).code(0);
     assert!(
         run.stdout.contains(&format!("is ready at {url}")),
         "{}",
         run.stdout
     );
-    let list = machine.run(&["ps", "--json"]).json();
+    let list = machine.run(&["ps", "--json"]).code(0).json();
     assert_eq!(list["engines"].as_array().unwrap().len(), 1);
     assert_eq!(pid(list), before);
     let _ = running.end(Signal::INT).code(130);

@@ -1,12 +1,11 @@
 //! Once it was built: ready in no time, and what goes wrong with a real engine.
 
 use std::{
-    io::{BufRead as _, BufReader},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use e2e::{Machine, Pairs, free_port, http_get, timed};
+use e2e::{Pairs, free_port, http_get, provisioned, timed};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -79,23 +78,6 @@ fn an_engine_stopped_with_a_stream_in_flight_ends_soon() {
     machine.assert_clean();
 }
 
-/// Time from the start of the program until it says that the engine is ready.
-fn provisioned(machine: &Machine) -> Duration {
-    let mut command = machine.command(&COMMAND_ONE);
-    command.stderr(Stdio::null());
-    let start = Instant::now();
-    let mut child = command.spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let said = lines
-        .map_while(Result::ok)
-        .any(|line| line.contains(" is ready at "));
-    let took = start.elapsed();
-    assert!(said, "it ended without being ready");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
-    child.wait().unwrap();
-    took
-}
-
 /// Time from the start of the same engine by hand until its health answers 200.
 fn by_hand(program: &str, arguments: &[String], port: u16) -> Duration {
     let start = Instant::now();
@@ -139,7 +121,7 @@ fn a_warm_provision_is_ready_nearly_as_soon_as_the_engine_by_hand() {
         "warm provision to ready against llama-server by hand",
         25.0,
         15,
-        || provisioned(machine),
+        || provisioned(machine.command(&COMMAND_ONE)),
         || by_hand(program, &arguments, port),
     );
     machine.assert_clean();

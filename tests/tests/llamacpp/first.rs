@@ -3,7 +3,8 @@
 use std::{sync::LazyLock, time::Duration};
 
 use e2e::{
-    Run, environment_of, http_get, http_post, processor_time, resident_bytes, uid_of, wait_for,
+    Built, Run, environment_of, http_get, http_post, processor_time, resident_bytes, uid_of,
+    wait_for,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -131,6 +132,19 @@ pub(crate) fn first_haiku() -> &'static str {
 fn first() -> &'static First {
     drop(built());
     &FIRST
+}
+
+/// Where something was built before, plugins that this command leaves out would still lie beside the
+/// program: so it is cargo that is asked.
+#[test]
+fn the_first_command_builds_the_plugins_beside_the_program() {
+    let told = Built::told_by_release();
+    for engine in ["llamacpp", "vllm", "tgi", "triton"] {
+        let plugin = format!("/libengine_provider_{engine}.so");
+        let is_plugin = |file: &Value| file.as_str().unwrap().ends_with(&plugin);
+        let files = told.iter().filter_map(|one| one["filenames"].as_array());
+        assert!(files.flatten().any(is_plugin), "no {plugin}: {told:#?}");
+    }
 }
 
 #[test]

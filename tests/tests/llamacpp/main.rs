@@ -3,6 +3,7 @@
 
 mod again;
 mod first;
+mod kept;
 mod modes;
 mod refused;
 

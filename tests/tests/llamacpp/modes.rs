@@ -41,6 +41,16 @@ fn archive(machine: &Machine, name: &str, script: &str) -> std::path::PathBuf {
     archive
 }
 
+/// A server with the program as llama.cpp's releases have it, and where that is.
+pub(crate) fn release(machine: &Machine) -> (FileServer, Value) {
+    let archive = fs::read(archive(machine, "release", RELEASE)).unwrap();
+    let digest = sha256(&archive);
+    let server = FileServer::start(archive);
+    let url = server.url("llama-b10000-bin-ubuntu-x64.tar.gz");
+    let settings = json!({"url": url, "checksum": format!("sha256:{digest}")});
+    (server, settings)
+}
+
 fn image(machine: &Machine) -> Image {
     let archive = archive(machine, "image", IMAGE);
     // As in llama.cpp's own: whoever forgets `--host` is reachable by everybody.
@@ -53,7 +63,7 @@ fn image(machine: &Machine) -> Image {
 }
 
 /// The haiku pool with these settings of provisioning.
-fn pool(mode: &str, settings: Value) -> Value {
+pub(crate) fn pool(mode: &str, settings: Value) -> Value {
     json!({
         "id": "default", "engine": "llamacpp", "gpu": "forbid",
         "provisioning": {
@@ -83,22 +93,18 @@ fn assert_same_haiku(machine: &Machine, pool: &Value) -> Value {
 #[test]
 fn a_release_s_archive_streams_the_same_haiku_and_is_named_by_its_checksum() {
     let machine = machine();
-    let archive = fs::read(archive(&machine, "release", RELEASE)).unwrap();
-    let digest = sha256(&archive);
-    let server = FileServer::start(archive);
-    let url = server.url("llama-b10000-bin-ubuntu-x64.tar.gz");
-    let settings = json!({"url": url, "checksum": format!("sha256:{digest}")});
+    let (server, settings) = release(&machine);
     let pool = pool("binary", settings);
     let mut forbidden = pool.clone();
     forbidden["provisioning"]["allow_binary_downloads"] = json!(false);
     machine.write_pool(&forbidden);
-    let run = machine.run(&["provision"]);
-    assert_ne!(run.code, 0, "{run:?}");
+    let run = machine.run(&["provision"]).code(4);
     run.says("allow_binary_downloads");
     assert_eq!(server.requests(), 0, "it was fetched all the same");
 
     let handoff = assert_same_haiku(&machine, &pool);
-    let version = format!("b10000+sha256:{}", &digest[..12]);
+    let checksum = pool["provisioning"]["binary"]["checksum"].as_str().unwrap();
+    let version = format!("b10000+{}", &checksum[.."sha256:".len() + 12]);
     assert_eq!(handoff["engine_version"], version, "{handoff}");
     let requests = server.requests();
     let _ = assert_same_haiku(&machine, &pool);
@@ -135,9 +141,7 @@ fn runtime(machine: &mut Machine, kind: ContainerKind) -> (Containers, Registry)
     let containers = Containers::new(kind, machine.root());
     let registry = Registry::open();
     containers.trust(&registry);
-    for (name, value) in containers.environment() {
-        machine.lend(name, value);
-    }
+    containers.lend(machine);
     (containers, registry)
 }
 

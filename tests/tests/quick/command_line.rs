@@ -2,7 +2,7 @@
 
 use e2e::Machine;
 
-const SUBCOMMANDS: [&[&str]; 17] = [
+const SUBCOMMANDS: [&[&str]; 21] = [
     &["provision"],
     &["plan"],
     &["prepare"],
@@ -11,6 +11,10 @@ const SUBCOMMANDS: [&[&str]; 17] = [
     &["ps"],
     &["stop"],
     &["logs"],
+    &["engine"],
+    &["engine", "list"],
+    &["engine", "remove"],
+    &["engine", "gc"],
     &["provider"],
     &["provider", "list"],
     &["provider", "inspect"],
@@ -33,6 +37,31 @@ fn the_version_is_printed_and_nothing_else_happens() {
     );
     assert_eq!(run.stderr, "");
     assert!(!machine.home().exists());
+}
+
+#[test]
+fn who_stops_reading_is_told_of_no_error_and_a_full_disk_is_one() {
+    let machine = Machine::new();
+    for arguments in [
+        ["completions", "bash"],
+        ["config", "schema"],
+        ["provider", "list"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = machine.command(&arguments).stdout(writer).output().unwrap();
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        assert!(run.stderr.is_empty(), "{run:?}");
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let run = machine
+            .command(&arguments)
+            .stdout(full.unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(14), "{run:?}");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(said.contains("No space left on device"), "{said}");
+    }
 }
 
 #[test]
@@ -99,7 +128,10 @@ fn completions_of_three_shells_know_every_subcommand() {
         }
     }
     // The shell that is surely there reads it.
-    let script = machine.write("host.bash", &machine.run(&["completions", "bash"]).stdout);
+    let script = machine.write(
+        "host.bash",
+        &machine.run(&["completions", "bash"]).code(0).stdout,
+    );
     let status = std::process::Command::new("bash")
         .arg("-n")
         .arg(script)

@@ -126,7 +126,7 @@ fn a_machine_that_can_run_no_container_is_told_before_anything_is_pulled() {
     let machine = machine();
     let run = plan(&machine, "debian-cpu", &[]).code(5);
     run.says("no container runtime can be used here");
-    run.says("sudo apt-get install podman");
+    run.says("apt-get install podman");
     let run = plan(&machine, "podman-cpu", &["--container-runtime", "docker"]).code(5);
     run.says("docker: not found");
     machine.assert_untouched();
@@ -171,13 +171,12 @@ fn an_engine_that_runs_already_is_attached_to_and_nothing_else() {
     }));
     let run = plan(&machine, "debian-cpu", &[]).code(0);
     insta::assert_snapshot!(machine.normal(&run.stdout), @r"
-    pool there: llamacpp from external, gpu forbid, provider llamacpp 0.1.0
+    pool there: llamacpp that runs already, provider llamacpp 0.1.0
 
       run              run         llamacpp at http://127.0.0.1:9000, which runs already
 
     engine version  external
     model           theirs
-    profile         deterministic
 
     would attach to:
       http://127.0.0.1:9000

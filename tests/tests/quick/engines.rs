@@ -98,6 +98,16 @@ fn without_a_pool_file_the_line_to_write_is_named() {
 }
 
 #[test]
+fn what_a_provider_misses_in_a_pool_file_is_shown_where_it_belongs() {
+    let machine = Machine::new();
+    machine.write("pools.yaml", "pools:\n- id: chat\n  engine: vllm\n");
+    let run = machine.run(&["plan", "--facts", &facts("podman-one-gpu")]);
+    let run = run.code(3);
+    run.says("pools.yaml:2:3: `provisioning.model` belongs here");
+    machine.assert_untouched();
+}
+
+#[test]
 fn every_page_about_an_engine_links_examples_that_are_there() {
     let pages = repository_root().join("docs/engines");
     for page in std::fs::read_dir(&pages).unwrap() {
@@ -113,5 +123,38 @@ fn every_page_about_an_engine_links_examples_that_are_there() {
         for link in links {
             assert!(pages.join(link).is_file(), "{}: {link}", page.display());
         }
+    }
+}
+
+#[test]
+fn every_example_is_planned_for_a_machine_that_could_run_it() {
+    let directory = repository_root().join("examples");
+    let mut names: Vec<String> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".yaml"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 14, "{names:?}");
+    for name in names {
+        let on = match &*name {
+            "llamacpp-3090-source.yaml" => "rtx3090-cuda124",
+            name if name.contains("package") || name.contains("release") => "debian-cpu",
+            _ => "podman-two-gpus",
+        };
+        let mut machine = Machine::new();
+        // Nobody listens there, wherever the tests run.
+        machine.lend("HF_ENDPOINT", "http://127.0.0.1:9");
+        let path = directory.join(&name);
+        let arguments = [
+            "plan",
+            "--config",
+            path.to_str().unwrap(),
+            "--facts",
+            &facts(on),
+        ];
+        let run = machine.run(&arguments);
+        assert_eq!(run.code, 0, "{name} on {on}: {}{}", run.stdout, run.stderr);
+        machine.assert_untouched();
     }
 }

@@ -6,22 +6,13 @@ use e2e::{Built, Machine, Run};
 
 /// A pool of the hostile provider that misbehaves like this.
 fn hostile(machine: &Machine, behaviour: &str) -> Run {
-    let directory = machine.work().join("providers");
-    fs::create_dir_all(&directory).unwrap();
-    fs::copy(
-        Built::debug()
-            .directory
-            .join("libfixture_provider_hostile.so"),
-        directory.join("libengine_provider_hostile.so"),
-    )
-    .unwrap();
     machine.write(
         "pools.yaml",
         &format!(
             "pools:\n  - id: a\n    engine: hostile\n    gpu: forbid\n    options: {{behaviour: \"plan:{behaviour}\"}}\n"
         ),
     );
-    let run = machine.run(&["plan", "--provider-path", "providers"]);
+    let run = machine.run(&["plan", "--provider-path", &machine.hostile_provider()]);
     machine.assert_untouched();
     run
 }
