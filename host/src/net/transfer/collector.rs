@@ -13,7 +13,10 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 use tokio_util::bytes::Bytes;
 
 use super::{
@@ -42,7 +45,8 @@ pub(super) struct Collector {
 const NO_PANIC: &str = "neither thread panics";
 
 enum Message {
-    Begin(Header),
+    /// Answered once there is room, or none.
+    Begin(Header, oneshot::Sender<Result<(), StoreError>>),
     Write(u64, Vec<Bytes>),
     Settle,
 }
@@ -92,10 +96,13 @@ impl Collector {
         self.handed.lock().expect(NO_PANIC).clone()
     }
 
-    /// Notes which version comes, before the first of its bytes.
+    /// Notes which version comes, before the first of its bytes. Waits until there is room for it: what a
+    /// server answers when it is asked for more must not hide that there is none.
     pub(super) async fn begin(&self, header: Header) -> Result<(), StoreError> {
-        let sent = self.sender.send(Message::Begin(header)).await;
-        sent.map_err(|_| self.failure())
+        let (done, begun) = oneshot::channel();
+        let sent = self.sender.send(Message::Begin(header, done)).await;
+        sent.map_err(|_| self.failure())?;
+        begun.await.unwrap_or_else(|_| Err(self.failure()))
     }
 
     /// Hands bytes over to be written. They are there some time later, or the writer fails.
@@ -181,7 +188,16 @@ impl Board {
 fn write(board: &Board, mut partial: Partial, mut receiver: mpsc::Receiver<Message>) -> Partial {
     while let Some(message) = receiver.blocking_recv() {
         let result = match message {
-            Message::Begin(header) => partial.begin(header),
+            Message::Begin(header, done) => {
+                let begun = partial.begin(header);
+                let goes_on = begun.is_ok();
+                // Who was cancelled meanwhile wants to know no more.
+                let _ = done.send(begun);
+                match goes_on {
+                    true => Ok(()),
+                    false => return partial,
+                }
+            }
             Message::Write(offset, chunks) => partial
                 .write(offset, &chunks)
                 .map(|range| board.set(|state| state.written.insert(range))),

@@ -100,8 +100,11 @@ async fn a_size_that_no_disk_has_is_refused_before_it_costs_anything() {
         });
         for digest in [None, Some(Digest::of(b"x"))] {
             let bench = Bench::of([server.url("m")], digest);
+            let before = server.requests().len();
             bench.fails(Exit::Storage, "disk-full").await;
             assert_eq!(bench.left(), [""; 0]);
+            // Nothing more is asked for before there is room.
+            assert_eq!(server.requests().len() - before, 1);
         }
     }
 }
