@@ -55,6 +55,15 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    /// Closing alone would not do at once: a process that another thread starts has a copy of the file
+    /// until it executes its program, and the lock is held as long as any copy is open.
+    fn drop(&mut self) {
+        // It is closed next, which unlocks a little later.
+        let _ = self.file.unlock();
+    }
+}
+
 /// Who holds a lock, as the holder wrote it down. For people: it may be outdated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
@@ -154,7 +163,12 @@ pub(crate) fn try_lock_quietly(path: &Path) -> Result<Option<Lock>, StoreError> 
 pub(crate) fn is_held(path: &Path) -> Result<bool, StoreError> {
     let failed = |source| StoreError::io("open", path, source);
     match File::open(path) {
-        Ok(file) => try_hold(&file).map(|free| !free).map_err(failed),
+        Ok(file) => {
+            let is_free = try_hold(&file).map_err(failed)?;
+            // Not only closed: see `Lock::drop`.
+            let _ = file.unlock();
+            Ok(!is_free)
+        }
         // What nobody ever locked is free.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(failed(error)),
@@ -286,6 +300,23 @@ mod tests {
         let who = told.lock().unwrap().clone().unwrap();
         let pid = std::process::id();
         assert_eq!(who, format!("process {pid} (building x, for 0 s)"));
+    }
+
+    #[test]
+    fn a_lock_is_free_at_once_though_a_copy_of_its_file_lives_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.lock");
+        // What a process has that another thread starts, until it executes its program.
+        let alone = try_lock(&path, "hold").unwrap().unwrap();
+        let copy = alone.file.try_clone().unwrap();
+        assert!(is_held(&path).unwrap());
+        drop(alone);
+        assert!(!is_held(&path).unwrap());
+        let shared = try_share(&path).unwrap().unwrap();
+        let other = shared.file.try_clone().unwrap();
+        drop(shared);
+        assert!(try_lock_quietly(&path).unwrap().is_some());
+        drop((copy, other));
     }
 
     #[tokio::test]

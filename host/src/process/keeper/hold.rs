@@ -46,6 +46,8 @@ pub(super) fn let_go(held: Vec<File>) {
     for file in held {
         // Only the order of clean-ups suffers without it.
         let _ = file.set_modified(SystemTime::now());
+        // It is closed next, which would unlock it only once no process has a copy of it.
+        let _ = file.unlock();
     }
 }
 
