@@ -162,14 +162,19 @@ fn site(facts: &Facts) -> Result<String, ProviderError> {
     ))
 }
 
-/// Libraries of the wheel, and numpy for the models.
+/// Libraries of the wheel, and numpy for the models: the helper starts its Python isolated, which reads no
+/// `PYTHONPATH`, but looks for itself on `PATH` and takes the packages of the environment that it finds
+/// itself in.
 fn environment(site: &str) -> BTreeMap<String, Template> {
     BTreeMap::from([
         (
             "LD_LIBRARY_PATH".to_owned(),
             format!("{site}/nvidia_pytriton.libs").into(),
         ),
-        ("PYTHONPATH".to_owned(), site.into()),
+        (
+            "PATH".to_owned(),
+            format!("{{{VENV}.path}}/python/bin:/usr/bin:/bin").into(),
+        ),
     ])
 }
 

@@ -357,7 +357,7 @@ fn the_package_is_installed_by_hash_and_run_with_its_own_libraries() {
     preflight-tools {"kind":"require-tools","tools":[{"minimum_version":"3.9","name":"python","optional":false,"packages":{"apt":["python3","python3-venv","libpython3-dev"],"dnf":["python3","python3-libs"],"pacman":["python"]},"purpose":"to run Python models"}]}
     venv {"attempts":[{"commands":[{"args":["-m","venv","{work}/python"],"id":"venv-create","narration":{"start":"venv-create"},"program":"{tool.python}"},{"args":["-m","pip","install","--no-deps","--require-hashes","--only-binary",":all:","--no-input","--no-cache-dir","--disable-pip-version-check","--progress-bar","off","--index-url","https://pypi.org/simple","--requirement","{work}/requirements.txt"],"id":"pip-install","narration":{"start":"pip-install"},"program":"{work}/python/bin/python"}],"title":""}],"fixed_path":true,"inputs":{"requirements.txt":"nvidia-pytriton==0.7.0 --hash=sha256:21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df\nnumpy==1.26.4 --hash=sha256:f870204a840a60da0b12273ef34f7051e98c3b5961b61b0c2c1be6dfd64fbcd3 --hash=sha256:ffa75af20b44f8dba823498024771d5ac50620e6915abac414251bd971b4529f --hash=sha256:666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5 --hash=sha256:675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed\n"},"kind":"build","labels":{"package":"nvidia-pytriton==0.7.0"},"native":false,"network":["pypi.org","files.pythonhosted.org"],"outputs":["python"]}
     backends {"attempts":[{"commands":[{"args":["{work}/place.py","{venv.path}/python/lib/python3.11/site-packages/pytriton/tritonserver/backends/python","{venv.path}/python/lib/python3.11/site-packages/pytriton/tritonserver/python_backend_stubs/3.11/triton_python_backend_stub","{work}/backends/python"],"id":"place-backends","narration":{},"program":"{venv.path}/python/bin/python"}],"title":""}],"fixed_path":false,"inputs":{"place.py":"import os, shutil, sys\nsource, stub, target = sys.argv[1:]\nshutil.copytree(source, target)\nstub = shutil.copy(stub, target)\nos.chmod(stub, 0o755)\n"},"kind":"build","native":false,"outputs":["backends"]}
-    observe-stub {"args":[],"asks_devices":false,"env":{"LD_LIBRARY_PATH":"{venv.path}/python/lib/python3.11/site-packages/nvidia_pytriton.libs","PYTHONPATH":"{venv.path}/python/lib/python3.11/site-packages"},"kind":"observe","program":"{backends.path}/backends/python/triton_python_backend_stub","timeout_ms":20000}
+    observe-stub {"args":[],"asks_devices":false,"env":{"LD_LIBRARY_PATH":"{venv.path}/python/lib/python3.11/site-packages/nvidia_pytriton.libs","PATH":"{venv.path}/python/bin:/usr/bin:/bin"},"kind":"observe","program":"{backends.path}/backends/python/triton_python_backend_stub","timeout_ms":20000}
     model-fetch {"formats":["pbtxt","onnx","plan","pb","xml","graphdef","py"],"kind":"stage-model","layout":["echo/config.pbtxt","echo/#/"],"reference":"./models","shape":"directory"}
     note: the model repository must hold model `echo`
     note: the package has the Python back end and no other
@@ -379,7 +379,7 @@ fn the_package_is_installed_by_hash_and_run_with_its_own_libraries() {
       --allow-gpu-metrics false
       --backend-directory {backends.path}/backends
     env LD_LIBRARY_PATH={venv.path}/python/lib/python3.11/site-packages/nvidia_pytriton.libs
-    env PYTHONPATH={venv.path}/python/lib/python3.11/site-packages
+    env PATH={venv.path}/python/bin:/usr/bin:/bin
     ready /v2/models/echo/ready, mask []
     "#);
 }
