@@ -10,7 +10,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::{Exited, Identity, ProcessError, StartFailure, command::command_line};
+use super::{Exited, Identity, ProcessError, StartFailure, busy, command::command_line};
 
 /// Most bytes kept of each stream; what comes after is read and dropped.
 pub const OUTPUT_LIMIT: usize = 1024 * 1024;
@@ -129,7 +129,7 @@ fn start(question: &Question, input: &str) -> Result<tokio::process::Child, Proc
         // The standard library drops supplementary groups with it.
         command.uid(identity.uid).gid(identity.gid);
     }
-    command.spawn().map_err(|error| ProcessError::Start {
+    busy::start(|| command.spawn()).map_err(|error| ProcessError::Start {
         program: question.program.to_string_lossy().into_owned(),
         command: command_line(&question.program, &question.args),
         reason: why(question, own, &error),

@@ -27,7 +27,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-use super::{Identity, Network, Privileges, Spec, StartFailure};
+use super::{Identity, Network, Privileges, Spec, StartFailure, busy};
 
 /// Bit that marks system calls of the x32 ABI on x86-64.
 #[cfg(target_arch = "x86_64")]
@@ -87,7 +87,7 @@ pub(super) fn spawn(spec: &Spec) -> Result<Child, StartFailure> {
             )
         });
     }
-    command.spawn().map_err(|error| diagnose(spec, &error))
+    busy::start(|| command.spawn()).map_err(|error| diagnose(spec, &error))
 }
 
 /// Starts a command that cleans up behind a child: this process's own rights, no parent-death signal,

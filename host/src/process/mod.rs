@@ -6,6 +6,7 @@
 
 mod ask;
 mod attend;
+mod busy;
 mod client;
 mod command;
 mod confine;
