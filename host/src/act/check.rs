@@ -37,6 +37,12 @@ impl Order {
     pub fn needs(&self, step: usize) -> &BTreeSet<usize> {
         &self.needs[step]
     }
+
+    /// Indexes of the steps that need one.
+    pub fn users(&self, step: usize) -> impl Iterator<Item = usize> {
+        let needs = self.needs.iter().enumerate();
+        needs.filter_map(move |(user, needs)| needs.contains(&step).then_some(user))
+    }
 }
 
 /// Checks that a plan can be carried out: names, references, templates, output paths, no cycle.

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use engine_provider_api::{Act, Artifact, Plan, Step};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::{ACTOR, ActError, Artifacts, Context, blocking, build, check, run};
+use super::{ACTOR, ActError, Artifacts, Context, blocking, build, check, run, spare};
 
-/// Carries a plan out; gives the result of every step.
+/// Carries a plan out; gives the result of every step. Sources that are not needed are not fetched: what is
+/// given of them is what they would be.
 ///
 /// The first failure cancels the rest: their process trees are gone before it is returned. What was
 /// finished until then stays in the store.
@@ -21,6 +22,11 @@ pub async fn run_all(context: &Context, plan: &Plan) -> Result<Artifacts, ActErr
     let mut waiting: BTreeSet<usize> = (0..plan.steps.len()).collect();
     let mut done: BTreeSet<usize> = BTreeSet::new();
     let mut artifacts = Artifacts::new();
+    for (source, artifact) in spare::take(&context, plan, &order).await? {
+        waiting.remove(&source);
+        done.insert(source);
+        artifacts.insert(plan.steps[source].id.clone(), artifact);
+    }
     let mut running = FuturesUnordered::new();
     let mut failure: Option<ActError> = None;
     loop {

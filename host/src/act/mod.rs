@@ -38,6 +38,7 @@ mod packages;
 mod permit;
 mod pull_image;
 mod require_tools;
+mod spare;
 mod stage_model;
 mod turn;
 
@@ -124,6 +125,8 @@ pub enum Outlook {
     Run,
     /// A file is copied or written into the store.
     Copy,
+    /// Nothing: it is not here, and all that is made of it is.
+    Spared,
     /// Policy does not allow it: carrying out the plan fails here, before anything else is done.
     Refused {
         /// What is not allowed and what would allow it, in one line.
@@ -165,6 +168,10 @@ pub fn expected(context: &Context, plan: &Plan) -> Result<BTreeMap<String, Expec
         let expected = expected_of(context, step, &artifacts)?;
         artifacts.insert(step.id.clone(), expected.artifact.clone());
         all.insert(step.id.clone(), expected);
+    }
+    for source in spare::spared(plan, &order, &all) {
+        let expected = all.get_mut(&plan.steps[source].id);
+        expected.expect("every step is expected").outlook = Outlook::Spared;
     }
     Ok(all)
 }

@@ -5,6 +5,8 @@ use std::{fs, path::PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use tokio_util::sync::CancellationToken;
+
 use super::{
     Change, Ingredients, Key, Kind, Lock, Patience, SCHEMA, Store, StoreError, Use, copy::Outputs,
     document, lock, place, read_document, temporary::Temporary, tree, write_document,
@@ -208,20 +210,33 @@ impl Store {
         Ok(Begin::Work(work))
     }
 
-    /// Looks for a result, else locks its key, then looks again. One that is found is used from then on: it may
-    /// have been removed until its use was known, so that it is looked for again.
+    /// Takes a result if it is finished: nobody removes it until the last copy of this store is gone. It may have
+    /// been removed until its use was known, so that it is looked for again.
+    pub async fn take(
+        &self,
+        key: &Key,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Entry>, StoreError> {
+        if self.find(key)?.is_none() {
+            return Ok(None);
+        }
+        let used = self.share_use(key, cancel).await?;
+        let found = self.find(key)?;
+        if found.is_some() {
+            self.keep(key, used);
+        }
+        Ok(found)
+    }
+
+    /// Takes a result, else locks its key, then looks again.
     pub(super) async fn claim(
         &self,
         key: &Key,
         doing: &str,
         patience: Patience<'_>,
     ) -> Result<Claim, StoreError> {
-        if self.find(key)?.is_some() {
-            let used = self.share_use(key, patience.cancel).await?;
-            if let Some(entry) = self.find(key)? {
-                self.keep(key, used);
-                return Ok(Claim::Hit(Box::new(entry)));
-            }
+        if let Some(entry) = self.take(key, patience.cancel).await? {
+            return Ok(Claim::Hit(Box::new(entry)));
         }
         let lock = lock(&self.lock_path(&key.slug()), doing, patience).await?;
         let used = self.share_use(key, patience.cancel).await?;

@@ -135,6 +135,22 @@ fn what_was_prepared_is_listed_and_what_is_removed_is_made_again_where_it_was() 
         prepared();
         assert!(program.exists());
     }
+    // A source of which all is built is not missed, not even without a network; for a build it is fetched.
+    let _ = machine.run(&["engine", "remove", "fixture/source"]).code(0);
+    let plan = machine.run(&["plan", "--offline", "--json"]).code(0).json();
+    let steps = plan["steps"].as_array().unwrap();
+    let states: Vec<&Value> = steps
+        .iter()
+        .filter(|step| step["kind"] == "checkout")
+        .map(|step| &step["state"])
+        .collect();
+    assert_eq!(states, ["spared"]);
+    let run = machine.run(&["prepare", "--offline"]).code(0);
+    run.says("source is not needed: what is made of it is here");
+    assert_eq!(machine.store().entries("source"), Vec::<String>::new());
+    let _ = machine.run(&["engine", "remove", name]).code(0);
+    prepared();
+    assert!(program.exists());
     // What is named twice goes once, and one that is named wrongly keeps the others.
     let twice = [
         "engine",

@@ -100,6 +100,23 @@ pub(super) fn expected(
     })
 }
 
+/// Takes a result that is there, so that it stays until the run's end; whether it is.
+pub(super) async fn take(
+    context: &Context,
+    step: &Step,
+    act: &BuildStep,
+    inputs: &Artifacts,
+) -> Result<bool, ActError> {
+    let Some(ingredients) = ingredients(context, act, inputs) else {
+        return Ok(false);
+    };
+    let key = ingredients.key(Kind::Build);
+    let taken = context.store.take(&key, &context.cancel).await;
+    taken
+        .map(|entry| entry.is_some())
+        .map_err(|source| ActError::store(step, source))
+}
+
 /// What has to be done for a result that is not there.
 fn outlook(context: &Context, step: &Step, act: &BuildStep, because: Option<String>) -> Outlook {
     match permit_network(context, step, act) {

@@ -11,6 +11,7 @@ mod packages;
 mod project;
 mod pull_image;
 mod require_tools;
+mod spare;
 mod submodules;
 
 use std::{
@@ -113,12 +114,17 @@ pub(crate) fn which(program: &str) -> PathBuf {
 }
 
 /// Makes a script that can be run at once.
+pub(crate) fn script(path: &Path, text: &str) {
+    program(path, &format!("#!/bin/sh\n{text}\n"));
+}
+
+/// Makes a file that can be run at once, as far as its content can.
 ///
 /// Another process writes it: a descriptor of this one may be inherited, for an instant, by what other
 /// tests start, and a program that somebody has open for writing cannot be run.
-pub(crate) fn script(path: &Path, text: &str) {
+pub(crate) fn program(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
-    std::fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::write(&draft, text).unwrap();
     let words = [draft.as_path(), path].map(|path| path.to_string_lossy().into_owned());
     #[expect(clippy::disallowed_methods, reason = "tests make programs")]
     let output = std::process::Command::new("install")

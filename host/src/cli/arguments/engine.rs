@@ -39,6 +39,6 @@ Examples:
 
 Superseded is what a newer one of the same name was made in place of, for the same pool, and what was not \
 used since. What an engine or a run uses is never removed. A source that was removed is fetched again by \
-whoever plans with it next.")]
+whoever builds of it next.")]
     Gc(CollectArguments),
 }

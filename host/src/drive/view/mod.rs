@@ -179,6 +179,7 @@ fn state(outlook: &Outlook) -> &'static str {
         Outlook::Missing { .. } => "missing",
         Outlook::Run => "run",
         Outlook::Copy => "copy",
+        Outlook::Spared => "spared",
         Outlook::Refused { .. } => "refused",
         Outlook::Unsupported { .. } => "unsupported",
     }
@@ -226,6 +227,7 @@ fn detail(step: &Step, expected: &Expected) -> String {
         Outlook::Missing { tools } => format!("{} missing", tools.join(", ")),
         Outlook::Run => "once it is here".to_owned(),
         Outlook::Copy => "written into the store".to_owned(),
+        Outlook::Spared => "not needed, what is made of it is here".to_owned(),
         Outlook::Refused { why } => return why.clone(),
         // It names the reference itself.
         Outlook::Unsupported { why } => return why.clone(),
