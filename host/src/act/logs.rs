@@ -5,8 +5,7 @@
 //! directory.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::SystemTime,
@@ -35,7 +34,7 @@ pub struct Logs {
 struct Run {
     directory: PathBuf,
     /// Tells other runs that it is not to be removed.
-    _held: Option<File>,
+    _held: Option<store::Held>,
 }
 
 impl Logs {

@@ -75,7 +75,7 @@ pub(crate) use lock::{is_held, share, try_lock_quietly, try_share};
 pub(crate) use place::ensure_owned;
 pub use place::{ensure_reachable, make_place, write_for};
 pub use space::Counted;
-pub(crate) use temporary::{Temporary, hold};
+pub(crate) use temporary::{Held, Temporary, hold};
 pub use tree::{digest_file, digest_tree, remove_tree, sync_tree};
 pub(crate) use tree::{files_of, make_directory, seal, size_of_tree};
 pub use uses::{InUse, Uses};

@@ -24,7 +24,18 @@ const TRIES: u32 = 16;
 pub(crate) struct Temporary {
     path: PathBuf,
     kept: bool,
-    _held: File,
+    _held: Held,
+}
+
+/// A directory that nobody else works in or removes while this is there.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It is closed next, which unlocks it a little later: see `Lock::drop`.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Temporary {
@@ -123,7 +134,7 @@ fn sweep_writings(directory: &Path) {
 }
 
 /// Locks a directory; `None` where somebody else has, or it is no directory any more.
-pub(crate) fn hold(path: &Path) -> Result<Option<File>, StoreError> {
+pub(crate) fn hold(path: &Path) -> Result<Option<Held>, StoreError> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::DIRECTORY;
     let opened = fs::OpenOptions::new()
         .read(true)
@@ -135,13 +146,12 @@ pub(crate) fn hold(path: &Path) -> Result<Option<File>, StoreError> {
     if !try_hold(&directory).map_err(|source| StoreError::io("lock", path, source))? {
         return Ok(None);
     }
+    let held = Held(directory);
     let same = |here: fs::Metadata| {
-        directory
+        held.0
             .metadata()
             .is_ok_and(|held| (held.dev(), held.ino()) == (here.dev(), here.ino()))
     };
     // Whoever held it before may have removed it.
-    Ok(fs::symlink_metadata(path)
-        .is_ok_and(same)
-        .then_some(directory))
+    Ok(fs::symlink_metadata(path).is_ok_and(same).then_some(held))
 }
