@@ -195,6 +195,8 @@ pub(super) async fn to_end(
     tokio::pin!(deadline);
     let ended = loop {
         tokio::select! {
+            biased;
+            // What ended in time did, however late this is looked at.
             ended = running.wait() => break Ok(ended.map_err(failed)?.exited),
             () = context.cancel.cancelled() => break Err(ActError::cancelled(step)),
             () = &mut deadline => break Err(ActError::TimedOut {
