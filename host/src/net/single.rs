@@ -59,8 +59,9 @@ impl Net {
             trust: super::Trust::Operator,
             limit_bytes: NEARBY_LIMIT_BYTES,
         };
+        // Reading the certificates of this machine is none of the service's time.
+        let client = direct_client(limit).map_err(|error| connection(url, error))?;
         let asked = async {
-            let client = direct_client(limit).map_err(|error| connection(url, error))?;
             let request = client.request(method, url.clone()).headers(headers.clone());
             self.read(&ask, self.answer_of(url, request).await?).await
         };

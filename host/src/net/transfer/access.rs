@@ -55,10 +55,19 @@ impl Access {
     }
 
     /// Notes where the redirects of a grant lead now, as long as it holds.
-    pub(super) fn note_direct(&self, grant: &Grant, direct: Option<(Url, HeaderMap)>) {
+    pub(super) fn note_direct(&self, grant: &Grant, url: Url, headers: HeaderMap) {
         let mut current = self.current.lock().expect(NO_PANIC);
         if current.number == grant.number {
-            current.direct = direct;
+            current.direct = Some((url, headers));
+        }
+    }
+
+    /// Notes that what redirects led to gives nothing out any more. Another connection may have found a new
+    /// way meanwhile: that one stays.
+    pub(super) fn forget_direct(&self, gone: &Url) {
+        let mut current = self.current.lock().expect(NO_PANIC);
+        if current.direct.as_ref().is_some_and(|(url, _)| url == gone) {
+            current.direct = None;
         }
     }
 

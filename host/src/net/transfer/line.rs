@@ -127,7 +127,7 @@ impl<'a> Route<'a> {
             if !matches!(reached.response.status().as_u16(), 400..=410) {
                 return Ok(reached.response);
             }
-            self.access.note_direct(grant, None);
+            self.access.forget_direct(url);
         }
         let headers = self.headers(&source.headers, range, version);
         let reached = net.get(url, named_by, &headers, self.trust()).await?;
@@ -137,7 +137,7 @@ impl<'a> Route<'a> {
             } else {
                 without_secrets(&source.headers)
             };
-            self.access.note_direct(grant, Some((reached.url, headers)));
+            self.access.note_direct(grant, reached.url, headers);
         }
         Ok(reached.response)
     }
