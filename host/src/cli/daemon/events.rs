@@ -1,5 +1,7 @@
 //! `host events`: what happens, as it happens.
 
+use std::time::Duration;
+
 use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
@@ -14,6 +16,9 @@ use crate::{
     fault::{Exit, Failure},
     narrate::Event,
 };
+
+/// How long what was told before an answer is waited for after it.
+const LATE: Duration = Duration::from_millis(25);
 
 /// Tells what the daemon does for these pools, from a moment on, until it has answered.
 pub(super) async fn told_until<T>(
@@ -46,7 +51,11 @@ pub(super) async fn told_until<T>(
     };
     let (answer, telling) = (std::pin::pin!(answer), std::pin::pin!(telling));
     match select(answer, telling).await {
-        Either::Left((answer, _)) => answer,
+        Either::Left((answer, telling)) => {
+            // What was told before the answer comes over a connection of its own, and may come after it.
+            let _ = tokio::time::timeout(LATE, telling).await;
+            answer
+        }
         Either::Right(((), answer)) => answer.await,
     }
 }
