@@ -108,7 +108,8 @@ impl Tail {
     fn look(&mut self) -> Result<Seen, EngineError> {
         // Asked before reading: what it says last is then still read.
         let lives = match &self.writer {
-            Some(writer) => writer.is_alive(),
+            // What it said last is written as long as somebody minds it.
+            Some(writer) => writer.is_there(),
             None => self.find_writer()?,
         };
         let read = added(&self.path, self.position, CHUNK_BYTES);
