@@ -108,7 +108,7 @@ async fn a_provider_that_never_answers_is_ended_at_the_limit() {
         "drop:spin",
     ] {
         let phase = phase_of(behaviour.split_once(':').unwrap().0);
-        match provoke(behaviour, &impatient()).await {
+        match provoke(behaviour, &impatient(phase)).await {
             ProviderFault::Hung { phase: during, .. } => assert_eq!(during, phase, "{behaviour}"),
             other => panic!("{behaviour}: {other:?}"),
         }
@@ -117,7 +117,7 @@ async fn a_provider_that_never_answers_is_ended_at_the_limit() {
 
 #[tokio::test]
 async fn a_flood_on_standard_error_neither_blocks_the_host_nor_fills_its_memory() {
-    match provoke("plan:flood", &impatient()).await {
+    match provoke("plan:flood", &impatient(Phase::Plan)).await {
         ProviderFault::Hung { stderr, .. } => {
             assert!(stderr.len() <= 20);
             let words = "the hostile provider has a lot to say";
@@ -371,16 +371,23 @@ async fn a_cancelled_call_ends_the_session_instead_of_answering_the_next_questio
 
 #[tokio::test]
 async fn a_program_that_is_no_worker_is_named_with_the_fix() {
-    let mut options = impatient();
-    for (program, words) in [
-        ("/bin/true", "it ended (exit code 0)"),
+    let mut options = options();
+    let usual = options.limits.open;
+    for (program, limit, words) in [
+        ("/bin/true", usual, "it ended (exit code 0)"),
         (
             "/bin/cat",
+            usual,
             "it ended (exit code 1)\n  engine-provider-worker: ",
         ),
-        ("/usr/bin/yes", "it said nothing for 0.7 s"),
+        (
+            "/usr/bin/yes",
+            std::time::Duration::from_millis(700),
+            "it said nothing for 0.7 s",
+        ),
     ] {
         options.program = program.into();
+        options.limits.open = limit;
         let fault = open(&sample(), Isolation::Worker, &options)
             .await
             .unwrap_err();

@@ -168,7 +168,10 @@ async fn watch(address: SocketAddr, path: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+    use crate::net::testing::{FreePort, close};
 
     #[test]
     fn only_an_engine_s_own_address_is_attached_to() {
@@ -201,11 +204,11 @@ mod tests {
 
     #[tokio::test]
     async fn of_several_addresses_the_one_is_taken_where_somebody_listens() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let open = listener.local_addr().unwrap();
+        let port = FreePort::at(Ipv4Addr::LOCALHOST);
+        let (listener, open) = (port.listen(), port.address());
         let closed = SocketAddr::new([127, 0, 0, 2].into(), open.port());
         assert_eq!(first_that_listens(&[closed, open]).await, open);
-        drop(listener);
+        close(listener);
         assert_eq!(first_that_listens(&[closed, open]).await, closed);
     }
 }

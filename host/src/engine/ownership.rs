@@ -256,6 +256,7 @@ fn ip_of(hex: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::testing::{FreePort, close};
 
     const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
@@ -291,17 +292,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_ends_here_is_seen_whatever_its_listener_listens_on() {
-        for bound in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[::1]:0"] {
-            let socket = std::net::TcpListener::bind(bound).unwrap();
-            let port = socket.local_addr().unwrap().port();
-            let host = if bound.starts_with("[::1]") {
-                "[::1]"
-            } else {
-                "127.0.0.1"
-            };
-            let address = format!("{host}:{port}").parse().unwrap();
+        for (bound, host) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("0.0.0.0", "127.0.0.1"),
+            ("::", "127.0.0.1"),
+            ("::1", "::1"),
+        ] {
+            let [own, host] = [bound, host].map(|ip| ip.parse::<IpAddr>().unwrap());
+            let port = FreePort::at(own);
+            let socket = port.listen();
+            let address = SocketAddr::new(host, port.address().port());
             assert!(is_reached(address).await.unwrap(), "{bound}");
-            drop(socket);
+            close(socket);
             assert!(is_reached(address).await.is_err(), "{bound}");
         }
     }

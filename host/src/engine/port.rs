@@ -155,6 +155,7 @@ fn is_free(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::testing::FreePort;
 
     #[test]
     fn the_pool_s_ports_come_before_the_usual_one() {
@@ -170,13 +171,9 @@ mod tests {
         let host: IpAddr = std::net::Ipv4Addr::LOCALHOST.into();
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let first = taken.local_addr().unwrap().port();
-        // Two that are free right now; whoever takes them meanwhile makes this test fail aloud.
-        let free: Vec<u16> = (0..2)
-            .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect::<Vec<_>>()
-            .iter()
-            .map(|listener| listener.local_addr().unwrap().port())
-            .collect();
+        // Two where nobody listens, and that no other test is given meanwhile.
+        let kept = [(); 2].map(|()| FreePort::at(host));
+        let free = kept.each_ref().map(|it| it.address().port());
         let all = [first, free[0], free[1]];
         let (index, one) = reserve(&home, host, &all).unwrap().unwrap();
         assert_eq!((index, one.port), (1, free[0]));

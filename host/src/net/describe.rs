@@ -247,7 +247,7 @@ mod tests {
             Reply::file(request, &[b' '; 500]).dripping(10, Duration::from_millis(10))
         });
         let net = open_net().limited(Limits {
-            silence: Duration::from_millis(200),
+            silence: Duration::from_secs(1),
             first_pause: Duration::from_millis(1),
             longest_pause: Duration::from_millis(1),
             ..Limits::default()

@@ -1,17 +1,23 @@
-//! A small HTTP server for tests: answers what it is told, counts, cuts off.
+//! A small HTTP server for tests: answers what it is told, counts, cuts off. And ports for others' servers.
 
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::fd::OwnedFd,
+    path::Path,
+    process::Child,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use url::Url;
 
 use super::{Net, SharedGate};
 use crate::config::environment::Environment;
+
+/// Longest time that a server in a process of its own may take to listen.
+const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// What was asked.
 #[derive(Debug, Clone)]
@@ -188,6 +194,61 @@ fn write(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
         stream.write_all(&[*byte])?;
     }
     Ok(())
+}
+
+/// A port that is given to nobody who asks for a free one, as long as this lives: a socket is bound to it
+/// that does not listen. Whoever sets `SO_REUSEADDR`, as servers do, may listen there all the same.
+pub(crate) struct FreePort {
+    address: SocketAddr,
+    _socket: OwnedFd,
+}
+
+impl FreePort {
+    /// One of this address.
+    pub(crate) fn at(ip: impl Into<IpAddr>) -> Self {
+        use rustix::net::{
+            AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt,
+        };
+        let any = SocketAddr::new(ip.into(), 0);
+        let family = match any {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &any).unwrap();
+        Self {
+            address: getsockname(&socket).unwrap().try_into().unwrap(),
+            _socket: socket,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn listen(&self) -> TcpListener {
+        TcpListener::bind(self.address).unwrap()
+    }
+
+    /// Waits until a server that was started listens there. What it has said, by its log, where it does not.
+    pub(crate) fn wait_for(&self, server: &mut Child, log: &Path) {
+        let start = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            let ended = server.try_wait().unwrap();
+            let said = std::fs::read_to_string(log);
+            assert!(ended.is_none(), "it has ended ({ended:?}): {said:?}");
+            assert!(start.elapsed() < START_LIMIT, "no answer: {said:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Ends that anybody listens by this socket, at once: a process that another test is just starting may have a
+/// copy of it until its program runs.
+pub(crate) fn close(listener: TcpListener) {
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+    drop(listener);
 }
 
 /// A transfer engine that may reach everything and has no proxy.

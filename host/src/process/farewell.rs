@@ -273,6 +273,9 @@ fn text(mut file: File) -> io::Result<String> {
 mod tests {
     use super::*;
 
+    /// A question that is not answered in its time, which is short for it alone.
+    const SILENCE: &str = "sleep 20";
+
     fn farewell(directory: &std::path::Path, ask: &str) -> Farewell {
         let shell = |script: &str| vec!["-c".to_owned(), script.to_owned()];
         Farewell {
@@ -285,7 +288,7 @@ mod tests {
             made: Some(directory.join("made")),
             answer: directory.join("answer"),
             remove: shell(&format!("touch {}", directory.join("removed").display())),
-            limit_ms: 500,
+            limit_ms: if ask == SILENCE { 500 } else { 20_000 },
         }
     }
 
@@ -296,7 +299,7 @@ mod tests {
             ("echo it is of another", true, false),
             ("echo Error: No such container x >&2; exit 1", true, false),
             ("echo is the daemon running >&2; exit 1", false, false),
-            ("sleep 20", false, false),
+            (SILENCE, false, false),
         ] {
             for beside in [false, true] {
                 let place = tempfile::tempdir().unwrap();
@@ -335,7 +338,7 @@ mod tests {
             farewell.remove = vec!["-c".to_owned(), remove.to_owned()];
             assert_eq!(farewell.carry_out_beside().await.unwrap_err(), expected);
         }
-        let slow = farewell(place.path(), "sleep 20");
+        let slow = farewell(place.path(), SILENCE);
         let said = slow.carry_out_beside().await.unwrap_err();
         assert_eq!(said, "`/bin/sh` did not answer within 500 ms");
     }

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{testing::keeper_at, *};
+use crate::act::tests::program;
 
 /// Longest time anything here may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -162,13 +163,9 @@ async fn others_may_end_what_a_keeper_has_but_start_nothing() {
 #[tokio::test]
 async fn what_cannot_be_started_says_why() {
     let (_keep, path) = place();
-    fs::write(path.join("text"), "not a program").unwrap();
-    fs::write(path.join("orphan"), "#!/no/such/interpreter\n").unwrap();
+    program(&path.join("text"), "not a program");
+    program(&path.join("orphan"), "#!/no/such/interpreter\n");
     fs::write(path.join("closed"), "#!/bin/sh\n").unwrap();
-    for name in ["text", "orphan"] {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-    }
     let keeper = keeper_at(&path);
     let mut words = Vec::new();
     for program in ["missing", "text", "orphan", "closed"] {

@@ -3,9 +3,10 @@
 use std::{
     path::{Path, PathBuf},
     sync::LazyLock,
+    time::Duration,
 };
 
-use engine_host::provider::{Isolation, Limits, Options, Search, Session, Tier, inspect};
+use engine_host::provider::{Isolation, Options, Search, Session, Tier, inspect, worker::Phase};
 use engine_provider_api::{Facts, Mode, PlanRequest, Pool, PrepareRequest};
 
 /// The `host` program, which is also the worker.
@@ -84,17 +85,18 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// Options whose waits are short, for providers that never answer.
-pub(crate) fn impatient() -> Options {
-    let soon = std::time::Duration::from_millis(700);
-    Options {
-        limits: Limits {
-            open: soon,
-            call: soon,
-            close: soon,
-        },
-        ..options()
+/// Options whose wait is short for one phase, for providers that never answer in it; whatever comes before
+/// may take its time on a busy machine. Longer where that stands under the same limit: the worker's start
+/// under that of opening, earlier calls under that of a call.
+pub(crate) fn impatient(phase: Phase) -> Options {
+    let mut options = options();
+    let limits = &mut options.limits;
+    match phase {
+        Phase::Open => limits.open = Duration::from_secs(3),
+        Phase::Info | Phase::Plan | Phase::Prepare => limits.call = Duration::from_secs(2),
+        Phase::Close => limits.close = Duration::from_millis(700),
     }
+    options
 }
 
 /// Opens the provider at a path.

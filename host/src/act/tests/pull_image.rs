@@ -236,18 +236,15 @@ async fn without_a_runtime_the_plan_says_so() {
 
 /// A docker that gives nothing from one registry, and from the others whatever it is asked for.
 fn docker_without(bench: &mut Bench, broken: &str, configuration: &str) {
-    use std::os::unix::fs::PermissionsExt as _;
     let program = bench.home.path().join("docker");
-    let script = format!(
-        "#!/bin/sh\n\
-         case \"$1\" in\n\
+    let text = format!(
+        "case \"$1\" in\n\
          pull) case \"$2\" in {broken}/*) echo 'unexpected end of stream' >&2; exit 1;; esac\n\
          : > \"$0.pulled\";;\n\
          image) [ -e \"$0.pulled\" ] || exit 1; echo '[{{\"Id\": \"{configuration}\", \"RepoDigests\": [\"'$3'\"]}}]';;\n\
-         esac\n"
+         esac"
     );
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(&program, &text);
     let facts = Arc::make_mut(&mut bench.context.facts);
     facts.containers.runtimes = vec![ContainerRuntime {
         name: "docker".to_owned(),

@@ -1,8 +1,7 @@
-use std::os::unix::fs::PermissionsExt as _;
-
 use serde_json::json;
 
 use super::*;
+use crate::act::tests::script;
 
 struct Machine {
     home: tempfile::TempDir,
@@ -30,10 +29,9 @@ impl Machine {
 
     /// A helper that answers this and ends with this code.
     fn helper(&self, name: &str, answer: &str, code: i32) {
-        let script =
-            format!("#!/bin/sh\ncat > \"$0.asked\"\ncat <<'END'\n{answer}\nEND\nexit {code}\n");
-        let path = self.write(&format!("bin/docker-credential-{name}"), &script);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!("cat > \"$0.asked\"\ncat <<'END'\n{answer}\nEND\nexit {code}");
+        fs::create_dir_all(self.path("bin")).unwrap();
+        script(&self.path(&format!("bin/docker-credential-{name}")), &text);
     }
 
     async fn find(&self, runtime: Runtime, image: &str) -> Result<Option<Found>, CredentialsError> {

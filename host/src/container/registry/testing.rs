@@ -4,10 +4,10 @@ mod tokens;
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Child, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use flate2::{Compression, write::GzEncoder};
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::tokens::Issuer;
-use crate::{act::tests::which, net::Digest};
-
-/// Longest time that a registry may take to answer.
-const START_LIMIT: Duration = Duration::from_secs(30);
+use crate::{
+    act::tests::which,
+    net::{Digest, testing::FreePort},
+};
 
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -28,6 +28,7 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) struct Registry {
     child: Child,
     directory: TempDir,
+    port: FreePort,
     address: String,
     /// `Authorization` of who pushes.
     login: Option<String>,
@@ -90,9 +91,8 @@ impl Registry {
 
     fn start(directory: TempDir, auth: Option<Value>, tls: bool) -> Self {
         let path = |name: &str| directory.path().join(name);
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        drop(free);
+        let port = FreePort::at(Ipv4Addr::LOCALHOST);
+        let address = port.address().to_string();
         let mut config = json!({"version": 0.1, "log": {"level": "warn"},
             "storage": {"filesystem": {"rootdirectory": path("storage")}, "delete": {"enabled": true}},
             "http": {"addr": address, "secret": "test"}});
@@ -106,33 +106,26 @@ impl Registry {
         }
         // JSON is YAML.
         fs::write(path("config.yml"), config.to_string()).unwrap();
+        let log = path("log");
         #[expect(clippy::disallowed_methods, reason = "tests start the real registry")]
         let child = std::process::Command::new(which("docker-registry"))
             .arg("serve")
             .arg(path("config.yml"))
             .env("OTEL_TRACES_EXPORTER", "none")
             .stdout(Stdio::null())
-            .stderr(fs::File::create(path("log")).unwrap())
+            .stderr(fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let registry = Self {
+        let mut registry = Self {
             child,
             directory,
+            port,
             address,
             login: None,
             scheme: if tls { "https" } else { "http" },
         };
-        registry.wait();
+        registry.port.wait_for(&mut registry.child, &log);
         registry
-    }
-
-    fn wait(&self) {
-        let start = Instant::now();
-        while TcpStream::connect(&self.address).is_err() {
-            let log = fs::read_to_string(self.directory.path().join("log"));
-            assert!(start.elapsed() < START_LIMIT, "no registry: {log:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// `127.0.0.1:PORT`.

@@ -206,15 +206,16 @@ async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go(
     };
     let spec = Spec {
         child: Child::Engine {
-            grace_ms: 200,
+            grace_ms: 2_000,
             withdraw: Vec::new(),
             farewell: None,
             remove: vec![removal(&own), removal(&other)],
             holds: Vec::new(),
         },
+        // A shell that waits for a child of its own heeds a signal at once, not after the command.
         ..shell(
             &path,
-            "trap 'echo got TERM' TERM; echo ready; while :; do sleep 0.05; done",
+            "trap 'echo got TERM' TERM; echo ready; while :; do sleep 1 & wait $!; done",
         )
     };
     let keeper = keeper_at(&path);
@@ -229,7 +230,7 @@ async fn an_engine_that_ignores_term_is_killed_after_its_grace_and_its_files_go(
     running.end();
     let ended = running.wait().await.unwrap();
     assert_eq!(ended.exited, Exited::Signal(9));
-    assert!(start.elapsed() >= Duration::from_millis(200));
+    assert!(start.elapsed() >= Duration::from_secs(2));
     assert!(fs::read_to_string(&log).unwrap().contains("got TERM"));
     assert!(!own.exists(), "its file goes with it");
     assert!(other.exists(), "what somebody else has put there stays");

@@ -7,8 +7,11 @@ use std::{
 
 use super::*;
 
-/// How long kept engines stay here.
+/// How long kept engines stay here that nobody comes for any more.
 const STAY: Duration = Duration::from_millis(300);
+
+/// How long those stay that somebody comes for: longer than anything here may take.
+const LONG: Duration = Duration::from_secs(60);
 
 fn engine(directory: &Path, script: &str) -> Spec {
     let document = directory.join("handoff.json");
@@ -66,10 +69,11 @@ async fn what_nobody_comes_for_is_withdrawn_and_ended_when_its_time_is_over() {
 #[tokio::test]
 async fn an_adopted_engine_stays_and_its_end_is_its_adopter_s_own() {
     let (_keep, path) = place();
-    let left = left_behind(&path, Some(STAY)).await;
+    let left = left_behind(&path, Some(LONG)).await;
     let keeper = keeper_at(&path);
-    let running = adopt(&keeper, left).await;
+    let mut running = adopt(&keeper, left).await;
     assert!(keeper.process().is_none(), "it needs no keeper of its own");
+    running.keep(Some(STAY)).await.unwrap();
     goes_on(left.1, STAY * 2).await;
     running.end();
     let ended = running.wait().await.unwrap();
@@ -81,14 +85,18 @@ async fn an_adopted_engine_stays_and_its_end_is_its_adopter_s_own() {
 #[tokio::test]
 async fn when_its_adopter_is_gone_its_time_runs_again() {
     let (_keep, path) = place();
-    let left = left_behind(&path, Some(STAY)).await;
-    for _ in 0..3 {
+    let left = left_behind(&path, Some(LONG)).await;
+    let mut alone = Instant::now();
+    for stay in [LONG, LONG, STAY] {
         let keeper = keeper_at(&path);
-        let running = adopt(&keeper, left).await;
-        goes_on(left.1, STAY).await;
+        let mut running = adopt(&keeper, left).await;
+        running.keep(Some(stay)).await.unwrap();
+        goes_on(left.1, STAY * 2).await;
+        alone = Instant::now();
         drop((running, keeper));
     }
     gone(left.1).await;
+    assert!(alone.elapsed() >= STAY, "{:?}", alone.elapsed());
 }
 
 #[tokio::test]

@@ -1,11 +1,15 @@
 //! Promises of the watch, on real files.
 
-use std::{fs, net::TcpListener, os::unix::fs::symlink, time::Instant};
+use std::{fs, net::Ipv4Addr, os::unix::fs::symlink, time::Instant};
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{engine::records::tests::instance, process::ProcessIdentity};
+use crate::{
+    engine::records::tests::instance,
+    net::testing::{FreePort, close},
+    process::ProcessIdentity,
+};
 
 /// Longest time anything here may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -224,8 +228,8 @@ async fn what_is_no_handoff_is_passed_over() {
 #[tokio::test]
 async fn a_handoff_is_stale_while_nobody_listens_at_its_address() {
     let place = Place::made();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let free = FreePort::at(Ipv4Addr::LOCALHOST);
+    let (listener, port) = (free.listen(), free.address().port());
     place.put("a.json", &document("chat", "r0", port));
     let mut far = document("far", "r0", 1);
     far["url"] = "http://10.255.255.1:1".into();
@@ -241,9 +245,9 @@ async fn a_handoff_is_stale_while_nobody_listens_at_its_address() {
     let bound = format!("bound chat/r0 :{port}");
     assert_eq!(next(&mut watch).await, bound);
     assert_eq!(next(&mut watch).await, "bound far/r0 :1");
-    drop(listener);
+    close(listener);
     assert_eq!(next(&mut watch).await, format!("unbound chat/r0 :{port}"));
-    let _again = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let _again = free.listen();
     assert_eq!(next(&mut watch).await, bound);
 }
 

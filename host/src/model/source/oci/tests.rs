@@ -140,7 +140,8 @@ async fn a_token_that_ends_is_fetched_anew_and_the_transfer_goes_on() {
     let given = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&given);
     let registry = Registry::with_tokens("lm", move || match count.fetch_add(1, Relaxed) {
-        0 => Duration::from_secs(1),
+        // Counted in whole seconds, of which a part is over: long enough for the manifest.
+        0 => Duration::from_secs(3),
         _ => Duration::from_secs(600),
     });
     let files: [(&str, &[u8]); 2] = [("a.safetensors", b"first half, second"), ("b", b"b")];

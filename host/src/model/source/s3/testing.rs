@@ -2,18 +2,14 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::Ipv4Addr,
     path::PathBuf,
     process::{Child, Stdio},
-    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 
-use crate::{act::tests::which, config::environment::Environment};
-
-/// Longest time that the server may take to answer.
-const START_LIMIT: Duration = Duration::from_secs(30);
+use crate::{act::tests::which, config::environment::Environment, net::testing::FreePort};
 
 pub(super) const KEY: &str = "AKTESTKEY";
 pub(super) const SECRET: &str = "not-so-secret-after-all";
@@ -22,7 +18,7 @@ pub(super) const SECRET: &str = "not-so-secret-after-all";
 pub(super) struct Server {
     child: Child,
     directory: TempDir,
-    address: String,
+    port: FreePort,
 }
 
 impl Drop for Server {
@@ -35,32 +31,27 @@ impl Drop for Server {
 impl Server {
     pub(super) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        drop(free);
-        let port = address.rsplit(':').next().unwrap();
+        let port = FreePort::at(Ipv4Addr::LOCALHOST);
+        let log = directory.path().join("log");
         let root = directory.path().join("root");
         fs::create_dir_all(root.join("models")).unwrap();
         #[expect(clippy::disallowed_methods, reason = "tests start the real server")]
         let child = std::process::Command::new(which("s3s-fs"))
-            .args(["--host", "127.0.0.1", "--port", port])
+            .args(["--host", "127.0.0.1"])
+            .args(["--port", &port.address().port().to_string()])
             .args(["--access-key", KEY, "--secret-key", SECRET])
             .arg(&root)
             .stdout(Stdio::null())
-            .stderr(fs::File::create(directory.path().join("log")).unwrap())
+            .stderr(fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let start = Instant::now();
-        while TcpStream::connect(&address).is_err() {
-            let log = fs::read_to_string(directory.path().join("log"));
-            assert!(start.elapsed() < START_LIMIT, "no server: {log:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self {
+        let mut server = Self {
             child,
             directory,
-            address,
-        }
+            port,
+        };
+        server.port.wait_for(&mut server.child, &log);
+        server
     }
 
     /// What a user of it has set.
@@ -73,7 +64,10 @@ impl Server {
     /// The same without keys.
     pub(super) fn open_environment(&self) -> Environment {
         Environment::from_pairs([
-            ("AWS_ENDPOINT_URL_S3", format!("http://{}", self.address)),
+            (
+                "AWS_ENDPOINT_URL_S3",
+                format!("http://{}", self.port.address()),
+            ),
             ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
         ])
     }
@@ -105,7 +99,7 @@ impl Server {
             .args(["--header", &format!("x-amz-content-sha256: {hex}")])
             .arg("--upload-file")
             .arg(&file)
-            .arg(format!("http://{}/models/{key}", self.address))
+            .arg(format!("http://{}/models/{key}", self.port.address()))
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");

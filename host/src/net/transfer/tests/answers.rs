@@ -27,8 +27,8 @@ async fn a_server_that_lies_about_ranges_is_asked_for_the_whole_file() {
             Some(_) => lie(request),
             None => Reply::ok(body()),
         });
-        Bench::compared(&server).gets(&body()).await;
-        Bench::uncompared(&server).gets(&body()).await;
+        Bench::compared(&server).gets(body()).await;
+        Bench::uncompared(&server).gets(body()).await;
     }
 }
 
@@ -36,7 +36,7 @@ async fn a_server_that_lies_about_ranges_is_asked_for_the_whole_file() {
 async fn another_size_than_expected_is_refused_before_it_is_fetched() {
     for with_ranges in [true, false] {
         let server = Server::start(move |_, request| match with_ranges {
-            true => Reply::file(request, &body()),
+            true => Reply::file(request, body()),
             false => Reply::ok(body()),
         });
         let mut bench = Bench::compared(&server);
@@ -68,13 +68,13 @@ async fn an_empty_file_is_a_file() {
 async fn packed_content_is_refused_unless_a_digest_says_that_it_should_be() {
     let server = Server::start(|_, request| {
         assert_eq!(request.headers["accept-encoding"], "identity");
-        Reply::file(request, &body()).with("Content-Encoding", "gzip")
+        Reply::file(request, body()).with("Content-Encoding", "gzip")
     });
     let bench = Bench::uncompared(&server);
     let error = bench.fails(Exit::Network, "content-encoding").await;
     assert!(error.to_string().contains("packed (gzip)"), "{error}");
     assert_eq!(bench.left(), [""; 0]);
-    Bench::compared(&server).gets(&body()).await;
+    Bench::compared(&server).gets(body()).await;
 }
 
 #[tokio::test]

@@ -9,12 +9,12 @@ async fn the_way_is_asked_once_and_again_when_it_has_run_out() {
         let is_old = request.path.ends_with("signature=0");
         match is_old && served.fetch_add(1, Ordering::SeqCst) >= 3 {
             true => Reply::status(403),
-            false => Reply::file(request, &body()),
+            false => Reply::file(request, body()),
         }
     });
     let to = target.url("m").to_string();
     let way = Server::start(move |number, _| Reply::redirect(&format!("{to}?signature={number}")));
-    Bench::compared(&way).gets(&body()).await;
+    Bench::compared(&way).gets(body()).await;
     let asked = way.requests().len();
     // Each connection may find out by itself.
     assert!((2..=5).contains(&asked), "{asked}");
@@ -69,7 +69,7 @@ fn short_lived(times: usize) -> Server {
         *used += 1;
         match *used > times {
             true => Reply::status(401),
-            false => Reply::file(request, &body()),
+            false => Reply::file(request, body()),
         }
     })
 }
@@ -87,7 +87,7 @@ async fn access_that_ends_is_renewed_and_no_byte_comes_twice() {
         let tokens = Tokens::default();
         let given = Arc::clone(&tokens.given);
         renewed_by(Bench::compared(&server), tokens)
-            .gets(&body())
+            .gets(body())
             .await;
         let given = given.load(Ordering::SeqCst);
         // 64 KiB first, then parts of 16 KiB.
@@ -112,7 +112,7 @@ async fn access_that_brings_nothing_is_renewed_twice_and_not_without_end() {
         ..Tokens::default()
     };
     renewed_by(Bench::compared(&outdated), tokens)
-        .gets(&body())
+        .gets(body())
         .await;
     let closed = Server::start(|_, _| Reply::status(403));
     let tokens = Tokens::default();
@@ -140,7 +140,7 @@ async fn a_renewal_that_fails_says_why_and_is_tried_again_where_it_may_pass() {
         ..Tokens::default()
     };
     renewed_by(Bench::compared(&server), tokens)
-        .gets(&body())
+        .gets(body())
         .await;
     let gone = Server::start(|_, _| Reply::status(410));
     let tokens = Tokens {

@@ -12,9 +12,9 @@ async fn a_large_file_comes_over_several_connections_and_each_byte_once() {
         // Long enough that the others come meanwhile.
         std::thread::sleep(Duration::from_millis(20));
         counted.fetch_sub(1, Ordering::SeqCst);
-        Reply::file(request, &body())
+        Reply::file(request, body())
     });
-    Bench::compared(&server).gets(&body()).await;
+    Bench::compared(&server).gets(body()).await;
     let mut asked: Vec<(u64, u64)> = asked(&server)
         .iter()
         .map(|range| {
@@ -43,9 +43,9 @@ async fn a_server_that_wants_fewer_connections_gets_fewer() {
         }
         std::thread::sleep(Duration::from_millis(5));
         active.fetch_sub(1, Ordering::SeqCst);
-        Reply::file(request, &body())
+        Reply::file(request, body())
     });
-    Bench::compared(&server).gets(&body()).await;
+    Bench::compared(&server).gets(body()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,7 +53,7 @@ async fn what_several_connections_brought_is_not_fetched_again() {
     let is_broken = Arc::new(AtomicBool::new(true));
     let broken = Arc::clone(&is_broken);
     let server = Server::start(move |_, request| {
-        let reply = Reply::file(request, &body());
+        let reply = Reply::file(request, body());
         match request.range() {
             // The part at the front never comes: what is there has a hole.
             Some((0, _)) if broken.load(Ordering::SeqCst) => reply.cut_after(20_000),
@@ -69,7 +69,7 @@ async fn what_several_connections_brought_is_not_fetched_again() {
     assert_eq!(bench.left(), ["x.partial", "x.partial.json"]);
     is_broken.store(false, Ordering::SeqCst);
     let before = server.requests().len();
-    let fetched = bench.gets(&body()).await;
+    let fetched = bench.gets(body()).await;
     // How far the others came before the last one gave up is theirs to decide.
     assert!(fetched.resumed_bytes > 20_000, "{}", fetched.resumed_bytes);
     let asked: Vec<String> = asked(&server).split_off(before);
