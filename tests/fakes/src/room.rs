@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::TcpListener,
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ use engine_host::{
     config::paths::Home,
     engine::{self, EngineError, Handoff, Outcome, RunningEngine, StartRequest},
     fault::Fault as _,
-    narrate::{Capture, Narrator},
+    narrate::{Capture, Event, Narrator},
     process::{Keeper, KeeperOptions},
 };
 use tempfile::TempDir;
@@ -139,6 +139,22 @@ impl Room {
             .collect()
     }
 
+    /// Waits until such an event is told.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    pub async fn until_told(&self, what: &str, is_meant: impl Fn(&Event) -> bool) {
+        until(what, || {
+            let events = self.heard.events();
+            match events.iter().any(&is_meant) {
+                true => Ok(()),
+                false => Err(format!("{events:?}")),
+            }
+        })
+        .await;
+    }
+
     /// Starts a job.
     pub async fn try_start(&self, job: &Job) -> Result<Outcome, EngineError> {
         self.start_parts(job, &job.parts()).await
@@ -231,9 +247,23 @@ pub fn free_ports(count: usize) -> Vec<u16> {
         let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % RANGE;
         20_000 + u16::try_from(number).expect("below 12000")
     })
-    .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+    .filter(|port| is_free(*port))
     .take(count)
     .collect()
+}
+
+/// Whether one could listen there now. Nobody listens for the question: a program that another test is just
+/// starting has a copy of the socket until its exec, and one that listened would keep the engine out.
+fn is_free(port: u16) -> bool {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let bound = || {
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    };
+    bound().is_ok()
 }
 
 /// Waits until `look` gives a value, and says what was seen last when it does not.

@@ -132,6 +132,16 @@ async fn gone(process: ProcessIdentity) {
     until("the end of a process", || !process.is_alive()).await;
 }
 
+/// Whether each thread of a process has stopped: one does so only when it comes to look at the signal.
+fn stands_still(process: ProcessIdentity) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).unwrap();
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 fn not_adopted(error: &EngineError) -> &str {
     match error {
         EngineError::NotAdopted { reason, .. } => reason,
@@ -423,6 +433,7 @@ async fn one_that_hangs_does_not_answer_and_one_that_loads_or_is_busy_does() {
     assert_eq!(engine::in_flight(engine.instance()).await, Some(1.0));
     let process = engine.instance().process;
     process.signal(Signal::STOP).unwrap();
+    until("an engine that stands still", || stands_still(process)).await;
     let limit = Duration::from_millis(200);
     let error = engine.ask_alive(limit).await.unwrap_err();
     assert_eq!(error, "/health has not answered for 200ms");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use engine_host::engine::{self, EngineEnd, Outcome, RunningEngine};
-use fakes::{Elsewhere, Job};
+use fakes::{Elsewhere, Job, free_ports};
 use tokio_util::sync::CancellationToken;
 
 /// Longest time anything here may take: a watcher gives up after ten seconds without an answer.
@@ -33,15 +33,16 @@ impl Room {
     fn new() -> Self {
         Self {
             room: fakes::Room::new(env!("CARGO_BIN_EXE_fake-host"), "/nothing"),
-            port: e2e::free_port(),
+            port: free_ports(1)[0],
             theirs: None,
         }
     }
 
     /// Somebody starts an engine, which answers from then on.
-    fn somebody_starts_one(&mut self) {
+    fn somebody_starts_one(&mut self, faults: &[&str]) {
         let mut theirs = Command::new(env!("CARGO_BIN_EXE_fake-engine"))
             .args(["--host", "127.0.0.1", "--port", &self.port.to_string()])
+            .args(faults)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -81,7 +82,7 @@ impl Drop for Room {
 #[tokio::test]
 async fn an_engine_is_attached_to_and_let_go_of_untouched() {
     let mut room = Room::new();
-    room.somebody_starts_one();
+    room.somebody_starts_one(&["--busy-ms", "600000"]);
     let engine = room.attach().await;
     let handoff = room.handoff().unwrap();
     assert_eq!(handoff.url, format!("http://127.0.0.1:{}", room.port));
@@ -96,12 +97,16 @@ async fn an_engine_is_attached_to_and_let_go_of_untouched() {
         Outcome::AlreadyRunning(instance) => assert_eq!(instance.url, engine.url()),
         other => panic!("{other:?}"),
     }
+    let (_, metrics) = e2e::http_get(&format!("{}/metrics", engine.url())).unwrap();
+    assert!(
+        metrics.contains("fake:requests_processing 1"),
+        "it is busy: {metrics}"
+    );
     let start = Instant::now();
     engine.stop(&CancellationToken::new()).await.unwrap();
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "nothing is drained"
-    );
+    // Requests of an engine of this host would be waited for for ten seconds.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(8), "something drains: {took:?}");
     assert!(!room.handoff_path().exists());
     assert_eq!(engine::instances(&room.home).unwrap(), []);
     let theirs = room.theirs.as_mut().unwrap();
@@ -111,7 +116,7 @@ async fn an_engine_is_attached_to_and_let_go_of_untouched() {
 #[tokio::test]
 async fn when_it_is_gone_its_handoff_goes_and_its_host_is_told() {
     let mut room = Room::new();
-    room.somebody_starts_one();
+    room.somebody_starts_one(&[]);
     let engine = room.attach().await;
     room.theirs.as_mut().unwrap().kill().unwrap();
     let end = tokio::time::timeout(LIMIT, engine.wait_exit()).await;
@@ -143,7 +148,7 @@ async fn where_nobody_answers_there_is_nothing_to_attach_to() {
 #[tokio::test]
 async fn a_watcher_outlives_its_host_where_it_is_told_to() {
     let mut room = Room::new();
-    room.somebody_starts_one();
+    room.somebody_starts_one(&[]);
     let mut job = room.job();
     job.detach = true;
     let path = room.write_job("job", &job);

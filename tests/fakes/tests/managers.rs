@@ -153,8 +153,9 @@ async fn until(
 /// Begins something and lets it fall as soon as something else has come about.
 async fn given_up<T>(work: impl Future<Output = T>, when: impl Future) {
     tokio::select! {
-        _ = when => {}
+        biased;
         _ = work => panic!("it was done before it could be given up"),
+        _ = when => {}
     }
 }
 
@@ -229,11 +230,14 @@ async fn managers_of_one_process_do_not_promise_the_same_device_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_nobody_waits_for_goes_on() {
     let place = Place::new();
-    let manager = place.manager("pools.yaml", &[place.pool("chat", &["--load-ms", "300"])]);
+    let loaded = place.machine.root().join("loaded");
+    let flags = ["--load-until", loaded.to_str().unwrap()];
+    let manager = place.manager("pools.yaml", &[place.pool("chat", &flags)]);
     let starts = until(&manager, "chat", "engine that loads", |it| {
         it.replicas.iter().any(|it| it.state.as_str() == "starting")
     });
     given_up(manager.up("chat"), starts).await;
+    fs::write(&loaded, "").unwrap();
     let ready = until(&manager, "chat", "ready pool", |it| it.health.ready).await;
     // Asked for again there is nothing to do.
     assert_eq!(pid(&manager.up("chat").await.unwrap()), pid(&ready));
@@ -246,14 +250,21 @@ async fn a_reload_that_nobody_waits_for_goes_on() {
     let place = Place::new();
     let manager = place.manager("pools.yaml", &[place.pool("chat", &[])]);
     let old = pid(&manager.up("chat").await.unwrap());
-    place.write("pools.yaml", &[place.pool("chat", &["--load-ms", "500"])]);
+    let loaded = place.machine.root().join("loaded");
+    let flags = ["--load-until", loaded.to_str().unwrap()];
+    place.write("pools.yaml", &[place.pool("chat", &flags)]);
     let loads = async {
-        let is_new = |it: &e2e::Process| it.command.contains("--load-ms 500");
+        let is_new = |it: &e2e::Process| it.command.contains("--load-until");
         while !place.machine.processes().iter().any(is_new) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    given_up(manager.reload("chat"), tokio::time::timeout(LIMIT, loads)).await;
+    let loads = async {
+        let loads = tokio::time::timeout(LIMIT, loads).await;
+        loads.expect("it loads");
+    };
+    given_up(manager.reload("chat"), loads).await;
+    fs::write(&loaded, "").unwrap();
     let new = until(&manager, "chat", "another engine", |it| {
         it.health.ready && it.replicas[0].pid != Some(old)
     });
@@ -433,11 +444,14 @@ async fn a_pool_file_that_changes_again_during_a_reload_is_what_runs_in_the_end(
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_a_pool_all_the_time_does_not_hide_that_it_hangs() {
     let place = Place::new();
-    let mut pool = place.pool("chat", &["--hang-after-ms", "500"]);
+    let mut pool = place.pool("chat", &[]);
     pool["supervision"]["liveness"] =
         json!({"interval": "200ms", "timeout": "100ms", "failures": 3});
     let manager = place.manager("pools.yaml", &[pool]);
-    manager.up("chat").await.unwrap();
+    let status = manager.up("chat").await.unwrap();
+    let url = status.replicas[0].url.clone().expect("it is ready");
+    // Answered by nobody: the connection ends with the engine.
+    let hangs = tokio::task::spawn_blocking(move || e2e::http_get(&format!("{url}/fail/hang")));
     let asking = async {
         loop {
             let _ = manager.up("chat").await;
@@ -449,5 +463,6 @@ async fn who_asks_for_a_pool_all_the_time_does_not_hide_that_it_hangs() {
         () = asking => {}
         _ = until(&manager, "chat", "engine that was killed for hanging", hung) => {}
     }
+    assert!(hangs.await.unwrap().is_err(), "it answers all the same");
     place.end([manager]).await;
 }

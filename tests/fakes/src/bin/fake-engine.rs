@@ -3,6 +3,7 @@
 //! ```text
 //! fake-engine --host H --port P [what it does]
 //!   --load-ms N             answers 503 for N ms, then 200
+//!   --load-until FILE       answers 503 until FILE is there, then 200
 //!   --never-ready           answers 503 for ever and is silent
 //!   --status CODE           answers its health with this code
 //!   --exit-after-ms N       ends by itself after N ms: --exit-code N, or --signal N
@@ -31,6 +32,7 @@
 //! `GET /report` tells what it sees of the world; `GET /write/PATH` whether it can make a file there.
 //! `GET /fail/exit` makes it end as it would after `--exit-after-ms`, `/fail/hang` answer nothing any more,
 //! `/fail/deaf` close its port and live on, `/fail/fill/MIB` fill so much memory: a test chooses the moment.
+//! `GET /busy` makes it busy until `GET /idle`.
 #![expect(
     unsafe_code,
     reason = "handling a signal has no safe interface in the standard library"
@@ -112,6 +114,7 @@ struct Engine {
     faults: Faults,
     started: Instant,
     first_metrics: Mutex<Option<Instant>>,
+    busy: AtomicBool,
     hung: AtomicBool,
 }
 
@@ -192,6 +195,7 @@ fn main() -> ExitCode {
         faults,
         started: Instant::now(),
         first_metrics: Mutex::new(None),
+        busy: AtomicBool::new(false),
         hung: AtomicBool::new(false),
     };
     run(engine, &bell)
@@ -355,11 +359,13 @@ fn fail(engine: &Engine, listener: &TcpListener, how: &str) {
 
 fn respond(engine: &Engine, path: &str) -> (u64, String) {
     let faults = &engine.faults;
-    let loading = Duration::from_millis(faults.number("--load-ms").unwrap_or(0));
     match path {
-        "/health" if faults.has("--never-ready") => (503, "loading".to_owned()),
-        "/health" if engine.started.elapsed() < loading => (503, "loading".to_owned()),
+        "/health" if is_loading(engine) => (503, "loading".to_owned()),
         "/health" => (faults.number("--status").unwrap_or(200), "ok".to_owned()),
+        "/busy" | "/idle" => {
+            engine.busy.store(path == "/busy", Ordering::SeqCst);
+            (200, String::new())
+        }
         "/props" => (200, r#"{"build_info":"b1-fake"}"#.to_owned()),
         "/metrics" => (
             200,
@@ -377,6 +383,15 @@ fn respond(engine: &Engine, path: &str) -> (u64, String) {
             (None, None) => (404, String::new()),
         },
     }
+}
+
+fn is_loading(engine: &Engine) -> bool {
+    let faults = &engine.faults;
+    let loading = Duration::from_millis(faults.number("--load-ms").unwrap_or(0));
+    let is_missing = |file: &str| !std::path::Path::new(file).exists();
+    faults.has("--never-ready")
+        || engine.started.elapsed() < loading
+        || faults.text("--load-until").is_some_and(is_missing)
 }
 
 fn names(directory: &str) -> Vec<String> {
@@ -425,6 +440,9 @@ fn greeting(model: &str) -> String {
 }
 
 fn in_flight(engine: &Engine) -> u32 {
+    if engine.busy.load(Ordering::SeqCst) {
+        return 1;
+    }
     let Some(busy) = engine.faults.number("--busy-ms") else {
         return 0;
     };

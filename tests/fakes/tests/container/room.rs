@@ -10,7 +10,10 @@ use std::{
 };
 
 use e2e::{ContainerKind, Containers, Image, Registry};
-use engine_host::engine::{self, Instance};
+use engine_host::{
+    engine::{self, Instance},
+    narrate::{Narrator, Sink},
+};
 use engine_provider_api::ContainerRuntime;
 use fakes::{Contained, Elsewhere, Job};
 use tempfile::TempDir;
@@ -97,6 +100,12 @@ impl Room {
             room: fakes::Room::new(env!("CARGO_BIN_EXE_fake-host"), "/nothing"),
             runtime: runtime(kind),
         }
+    }
+
+    /// Lets somebody else hear what is told from now on, beside the room's own ear.
+    pub(crate) fn tell(&mut self, sink: impl Sink + 'static) {
+        let ear = self.room.heard.clone();
+        self.room.narrator = Narrator::new(vec![Box::new(ear), Box::new(sink)]);
     }
 
     pub(crate) fn job(&self, faults: &[&str]) -> Job {

@@ -1,23 +1,30 @@
 //! How engines end: by themselves, by their host, from elsewhere.
 
 use std::{
+    cell::Cell,
     fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
-use engine_host::engine::{self, EngineEnd, Handoff};
+use engine_host::{
+    engine::{self, EngineEnd, Handoff},
+    narrate::Secrets,
+};
 use fakes::until;
 use tokio_util::sync::CancellationToken;
 
-use crate::room::{Host, LIMIT, Room, gone, pid_in, status};
+use crate::room::{Host, LIMIT, Room, fail, gone, pid_in, status};
+
+/// How long an engine that is drained is watched: one that was told to end would be gone by then.
+const WATCHED: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn a_crash_while_serving_is_told_and_removes_the_handoff() {
     let room = Room::new();
-    let engine = room
-        .start(&room.job(&["--exit-after-ms", "400", "--exit-code", "9"]))
-        .await;
+    let engine = room.start(&room.job(&["--exit-code", "9"])).await;
     assert!(room.handoff_path().exists());
+    fail(engine.url(), "exit");
     let EngineEnd::Crashed(error) = engine.wait_exit().await else {
         panic!("nobody stopped it")
     };
@@ -50,8 +57,8 @@ async fn a_stop_kills_what_ignores_term_and_its_daemons() {
 #[tokio::test]
 async fn a_stop_waits_for_requests_in_flight_and_takes_the_handoff_away_first() {
     let room = Room::new();
-    let engine = room.start(&room.job(&["--busy-ms", "1200"])).await;
-    let start = Instant::now();
+    let engine = room.start(&room.job(&[])).await;
+    assert_eq!(status(engine.url(), "/busy"), "200");
     let never = CancellationToken::new();
     let (stopped, ()) = tokio::join!(engine.stop(&never), async {
         let handoff = room.handoff_path();
@@ -63,15 +70,13 @@ async fn a_stop_waits_for_requests_in_flight_and_takes_the_handoff_away_first() 
             }
         })
         .await;
+        room.until_told("a drain", |event| event.action == "drain")
+            .await;
+        tokio::time::sleep(WATCHED).await;
         assert!(engine.instance().process.is_alive(), "it drains");
+        assert_eq!(status(engine.url(), "/idle"), "200");
     });
     stopped.unwrap();
-    assert!(
-        start.elapsed() >= Duration::from_millis(500),
-        "{:?}",
-        start.elapsed()
-    );
-    assert!(room.heard.actions().contains(&"drain".to_owned()));
     assert!(
         fs::read_to_string(engine.log_path())
             .unwrap()
@@ -95,14 +100,16 @@ async fn a_handoff_that_somebody_else_has_written_meanwhile_survives_the_stop() 
 #[tokio::test]
 async fn whoever_is_in_a_hurry_does_not_wait_for_requests() {
     let room = Room::new();
-    let engine = room
-        .start(&room.job(&["--busy-ms", "600000", "--ignore-term"]))
-        .await;
+    let mut job = room.job(&["--busy-ms", "600000", "--ignore-term"]);
+    job.grace_ms = 60_000;
+    let engine = room.start(&job).await;
     let hurry = CancellationToken::new();
     hurry.cancel();
     let start = Instant::now();
     engine.stop(&hurry).await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2));
+    // Requests would be waited for for ten seconds, and then its grace.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(9), "{took:?}");
     room.assert_empty().await;
 }
 
@@ -123,10 +130,11 @@ async fn an_engine_that_ends_at_once_on_a_second_term_gets_one() {
 #[tokio::test]
 async fn an_engine_that_somebody_stops_is_waited_for_and_started_anew() {
     let room = Room::new();
-    let job = room.job(&["--busy-ms", "700"]);
+    let job = room.job(&[]);
     let mut host = Host::start(&room, &job);
     assert!(host.line().starts_with("ready http"));
     let old = engine::instances(&room.home).unwrap().remove(0);
+    assert_eq!(status(&old.url, "/busy"), "200");
     let never = CancellationToken::new();
     let stop = engine::stop_instance(&room.home, &old, &room.narrator, &never);
     let (stopped, next) = tokio::join!(stop, async {
@@ -137,7 +145,14 @@ async fn an_engine_that_somebody_stops_is_waited_for_and_started_anew() {
         .await;
         let seen = engine::instances(&room.home).unwrap().remove(0);
         assert_eq!(seen.state.as_str(), "stopping");
-        room.start(&job).await
+        let (next, ()) = tokio::join!(room.start(&job), async {
+            let waits = format!("waiting for the engine on {} to end", old.url);
+            room.until_told("a start that waits", |event| event.human == waits)
+                .await;
+            assert!(old.is_alive(), "it drains");
+            assert_eq!(status(&old.url, "/idle"), "200");
+        });
+        next
     });
     stopped.unwrap();
     assert_ne!(next.instance().process, old.process);
@@ -223,24 +238,36 @@ async fn without_a_minder_a_stop_still_ends_the_engine_and_clears_its_files() {
 #[tokio::test]
 async fn a_log_is_followed_until_its_engine_is_gone() {
     let room = Room::new();
-    let job = room.job(&["--flood", "50", "--exit-after-ms", "700"]);
-    let engine = room.start(&job).await;
-    let mut out = Vec::new();
-    tokio::time::timeout(
-        LIMIT,
-        engine_host::cli::logs::run(
-            &room.home,
-            Some("default"),
-            true,
-            2,
-            &engine_host::narrate::Secrets::default(),
-            &mut out,
-        ),
-    )
-    .await
-    .expect("it ends with its engine")
-    .unwrap();
-    let text = String::from_utf8(out).unwrap();
+    let engine = room.start(&room.job(&["--flood", "50"])).await;
+    // It may be ready before its keeper has carried its last words into the log.
+    until("all that it says", || last_words(engine.log_path())).await;
+    let printed = room.root.join("printed");
+    let mut out = fs::File::create(&printed).unwrap();
+    let (secrets, pool) = (Secrets::default(), Some("default"));
+    let following = engine_host::cli::logs::run(&room.home, pool, true, 2, &secrets, &mut out);
+    let ends = Cell::new(false);
+    let followed = async {
+        let followed = tokio::time::timeout(LIMIT, following).await;
+        followed.expect("it ends with its engine").unwrap();
+        assert!(ends.get(), "it ends before its engine");
+    };
+    let ending = async {
+        until("the last lines", || last_words(&printed)).await;
+        ends.set(true);
+        fail(engine.url(), "exit");
+    };
+    tokio::join!(followed, ending);
+    let text = fs::read_to_string(&printed).unwrap();
     assert!(text.starts_with("flood 49:"), "{text}");
     assert!(matches!(engine.wait_exit().await, EngineEnd::Crashed(_)));
+}
+
+/// Whether a text ends with what the engine says last before it is ready; `Err` with the text otherwise.
+fn last_words(path: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let last = text.lines().last().unwrap_or_default();
+    match last.starts_with("listening on ") && text.ends_with('\n') {
+        true => Ok(()),
+        false => Err(text),
+    }
 }

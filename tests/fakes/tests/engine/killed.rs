@@ -59,7 +59,7 @@ async fn a_host_killed_at_any_instant_leaves_nothing_and_the_next_start_succeeds
 async fn an_engine_that_outlives_its_killed_host_for_its_grace_is_not_taken_for_running() {
     let room = Room::new();
     let mut job = room.job(&["--ignore-term"]);
-    job.grace_ms = 1_000;
+    job.grace_ms = 5_000;
     let mut host = Host::start(&room, &job);
     assert!(host.line().starts_with("ready http"));
     let dying = engine::instances(&room.home).unwrap().remove(0);

@@ -41,9 +41,14 @@ impl Room {
             fs::create_dir_all(directory).unwrap();
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        // The build directory may be closed to others.
+        // The build directory may be closed to others. Another process writes the copy: what is open for
+        // writing cannot be run, and what other tests start has for an instant whatever this one has open.
         let program = self.root.join("fake-engine");
-        fs::copy(env!("CARGO_BIN_EXE_fake-engine"), &program).unwrap();
+        let installed = Command::new("install")
+            .args(["-m", "755", "--", env!("CARGO_BIN_EXE_fake-engine")])
+            .arg(&program)
+            .status();
+        assert!(installed.unwrap().success());
         let mut job = self.job(&[]);
         job.program = program;
         job.uid = Some(65_534);
@@ -107,6 +112,11 @@ pub(crate) fn status(url: &str, path: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text.split(' ').nth(1).unwrap().to_owned()
+}
+
+/// Makes an engine fail in one way, now; it may end before it answers.
+pub(crate) fn fail(url: &str, how: &str) {
+    let _ = e2e::http_get(&format!("{url}/fail/{how}"));
 }
 
 /// A host in a process of its own.

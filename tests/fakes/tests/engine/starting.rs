@@ -148,7 +148,8 @@ async fn a_crash_by_signal_without_diagnosis_shows_the_last_lines() {
 async fn an_engine_that_makes_no_progress_is_given_up_and_killed() {
     let room = Room::new();
     let mut job = room.job(&["--never-ready", "--ignore-term"]);
-    job.stall_ms = 300;
+    // From its start it may take a while until it answers at all.
+    job.stall_ms = 2_000;
     let error = room.fail(&job).await;
     let words = error.to_string();
     assert!(words.ends_with("is not ready: status 503"), "{words}");
@@ -161,7 +162,7 @@ async fn an_engine_that_makes_no_progress_is_given_up_and_killed() {
 async fn an_engine_that_says_without_end_that_it_waits_is_given_up_after_its_time() {
     let room = Room::new();
     let mut job = room.job(&["--never-ready", "--pour-hz", "100"]);
-    (job.stall_ms, job.ready_ms) = (1_500, Some(4_000));
+    (job.stall_ms, job.ready_ms) = (3_000, Some(4_000));
     let error = room.fail(&job).await;
     let words = "the engine is not ready after 4 s: status 503";
     assert_eq!(error.to_string(), words);
