@@ -14,6 +14,9 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message as _;
 
+/// What is answered once something is kept.
+const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
 /// A collector that keeps what it was sent, until the test's process ends.
 pub struct Collector {
     address: SocketAddr,
@@ -64,8 +67,10 @@ impl Collector {
         let kept = Arc::clone(&got);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                if let Ok(delivery) = take(stream) {
+                if let Ok(delivery) = take(&stream) {
                     kept.lock().unwrap().push(delivery);
+                    // Whoever has the answer may look for it.
+                    let _ = (&stream).write_all(TAKEN);
                 }
             }
         });
@@ -155,7 +160,7 @@ fn attributes(all: Vec<KeyValue>) -> BTreeMap<String, String> {
     all.into_iter().map(text).collect()
 }
 
-fn take(mut stream: TcpStream) -> std::io::Result<Delivery> {
+fn take(mut stream: &TcpStream) -> std::io::Result<Delivery> {
     let mut request = Vec::new();
     let mut block = [0; 4096];
     let end_of_head = |request: &[u8]| request.windows(4).position(|end| end == b"\r\n\r\n");
@@ -176,10 +181,6 @@ fn take(mut stream: TcpStream) -> std::io::Result<Delivery> {
     let mut body = vec![0; head + length - request.len().min(head + length)];
     stream.read_exact(&mut body)?;
     request.extend(body);
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    )?;
     let body = request.split_off(head);
     Ok(Delivery {
         head: String::from_utf8_lossy(&request).into_owned(),

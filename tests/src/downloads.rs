@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use crate::{
     FileServer, Hub, HubRepository, KILLED_OR_DONE, Machine, RUN_LIMIT, noise, sha256, share,
+    wait_for,
 };
 
 /// Enough for several connections.
@@ -28,25 +29,81 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// When that does not hold; the seed is printed before.
 pub fn kill_downloads(seeds: Range<u64>) {
     let machine = Machine::new();
-    let whole = duration_of_a_whole_run(&machine);
+    let whole = shortest(|| duration_of_a_whole_run(&machine));
     println!("a whole download takes {} ms", whole.as_millis());
-    let (mut kept, mut in_the_middle) = (0, 0);
-    let rounds = seeds.end - seeds.start;
-    for seed in seeds {
-        let after = whole.mul_f64(share(seed));
-        println!("seed {seed}: KILL after {} ms", after.as_millis());
-        let resumed = kill_round(&machine, seed, after);
+    let mut kept = 0;
+    let in_the_middle = kill_each(seeds, whole, SIZE as u64, |seed, kill| {
+        let resumed = kill_round(&machine, seed, kill);
         kept += resumed;
-        in_the_middle += u64::from(resumed > 0);
-    }
+        resumed > 0
+    });
     println!(
         "{in_the_middle} were killed in the middle; their next runs had {} MiB each, in the mean",
         (kept >> 20) / in_the_middle.max(1)
     );
+}
+
+/// When a download is killed.
+#[derive(Debug, Clone, Copy)]
+enum Kill {
+    /// So long after its start.
+    After(Duration),
+    /// Once so many bytes were sent to it.
+    Sent(u64),
+}
+
+impl Kill {
+    /// Waits for the moment.
+    fn wait(self, sent: impl Fn() -> u64) {
+        match self {
+            // The instant is what is tested: no condition stands for it.
+            Self::After(time) => std::thread::sleep(time),
+            Self::Sent(bytes) => wait_for("so much to be sent", RUN_LIMIT, || match sent() {
+                now if now >= bytes => Ok(()),
+                now => Err(now),
+            }),
+        }
+    }
+}
+
+/// The shortest of a few times: what else the machine does only adds to them.
+fn shortest(measure: impl FnMut() -> Duration) -> Duration {
+    let times = std::iter::repeat_with(measure).take(3);
+    times.min().expect("there are three")
+}
+
+/// One round per seed, each killed at an instant between start and end that the seed decides, and gives how
+/// many were in the middle of a download, as `round` says.
+///
+/// At least half of them have to be, and a machine whose speed changes meanwhile can move any instant before
+/// or behind the middle: as many more are killed by what was sent as are missing then.
+fn kill_each(
+    seeds: Range<u64>,
+    whole: Duration,
+    size: u64,
+    mut round: impl FnMut(u64, Kill) -> bool,
+) -> u64 {
+    let rounds = seeds.end - seeds.start;
+    let more = seeds.end..seeds.end + rounds;
+    let mut is_in_the_middle = |seed, kill| {
+        println!("seed {seed}: KILL {kill:?}");
+        u64::from(round(seed, kill))
+    };
+    let at = |seed| Kill::After(whole.mul_f64(share(seed)));
+    let mut in_the_middle: u64 = seeds.map(|seed| is_in_the_middle(seed, at(seed))).sum();
+    for seed in more {
+        if in_the_middle * 2 >= rounds {
+            break;
+        }
+        // Neither before anything is journaled nor while the last of it comes.
+        let bytes = (0.4 + 0.4 * share(seed)) * size as f64;
+        in_the_middle += is_in_the_middle(seed, Kill::Sent(bytes as u64));
+    }
     assert!(
         in_the_middle * 2 >= rounds,
         "{in_the_middle} of {rounds} instants were in the middle of a download"
     );
+    in_the_middle
 }
 
 /// A model that no other round has, and how it is asked for.
@@ -76,12 +133,11 @@ fn duration_of_a_whole_run(machine: &Machine) -> Duration {
 }
 
 /// Gives how much of the model the killed run had left to the next one.
-fn kill_round(machine: &Machine, seed: u64, after: Duration) -> u64 {
+fn kill_round(machine: &Machine, seed: u64, kill: Kill) -> u64 {
     let (server, digest, add) = stage(seed);
     let add = add.each_ref().map(|word| &**word);
     let killed = machine.start(machine.command(&add));
-    // The instant is what is tested: no condition stands for it.
-    std::thread::sleep(after);
+    kill.wait(|| server.sent());
     killed.signal(Signal::KILL);
     let _ = killed.finish(RUN_LIMIT).code_in(&KILLED_OR_DONE);
     machine.assert_clean();
@@ -123,23 +179,18 @@ const FILES: [(&str, usize); 4] = [
 ///
 /// When that does not hold; the seed is printed before.
 pub fn kill_directories(seeds: Range<u64>) {
-    let machine = Machine::new();
     let first = Directory::publish(u64::MAX);
-    let start = Instant::now();
-    let added = first.add(&machine);
-    let whole = start.elapsed();
-    first.assert_is(&machine, &added);
+    let whole = shortest(|| {
+        let machine = Machine::new();
+        let start = Instant::now();
+        let added = first.add(&machine);
+        let whole = start.elapsed();
+        first.assert_is(&machine, &added);
+        whole
+    });
     println!("a whole directory takes {} ms", whole.as_millis());
-    let (mut in_the_middle, rounds) = (0, seeds.end - seeds.start);
-    for seed in seeds {
-        let after = whole.mul_f64(share(seed));
-        println!("seed {seed}: KILL after {} ms", after.as_millis());
-        in_the_middle += u64::from(kill_directory(seed, after));
-    }
-    assert!(
-        in_the_middle * 2 >= rounds,
-        "{in_the_middle} of {rounds} instants were in the middle of a download"
-    );
+    let size = FILES.iter().map(|(_, mebibytes)| *mebibytes).sum::<usize>() << 20;
+    kill_each(seeds, whole, size as u64, kill_directory);
 }
 
 /// A model of several files at a hub.
@@ -213,12 +264,11 @@ impl Directory {
 }
 
 /// Whether the killed run had left something to the next one, and something to do.
-fn kill_directory(seed: u64, after: Duration) -> bool {
+fn kill_directory(seed: u64, kill: Kill) -> bool {
     let machine = Machine::new();
     let model = Directory::publish(seed);
     let killed = machine.start(model.command(&machine));
-    // The instant is what is tested: no condition stands for it.
-    std::thread::sleep(after);
+    kill.wait(|| model.hub.sent());
     killed.signal(Signal::KILL);
     let _ = killed.finish(RUN_LIMIT).code_in(&KILLED_OR_DONE);
     machine.assert_clean();

@@ -3,11 +3,16 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     ops::Range,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
+
+use crate::{RUN_LIMIT, wait_for};
 
 /// No request of a client's is longer.
 const REQUEST_LIMIT_BYTES: u64 = 64 << 10;
@@ -251,27 +256,89 @@ impl Reply {
     }
 }
 
-/// Answers every connection in a thread of its own, until the test's process ends. `sent` is told of
-/// each block of content, `over` of each answer that is at its end, sent or not.
+/// What a server has sent so far, and to how many clients it still may.
+pub(crate) struct Traffic {
+    address: SocketAddr,
+    /// Bytes of content.
+    sent: AtomicU64,
+    /// Connections that were accepted and are not closed.
+    open: AtomicUsize,
+}
+
+impl Traffic {
+    /// Bytes of content that were sent so far, over all connections.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of content sent to clients that are gone by now: waits until it was noticed of each that it is.
+    pub(crate) fn sent_in_all(&self) -> u64 {
+        self.wait_accepted();
+        wait_for("the last connection to end", RUN_LIMIT, || {
+            match self.open.load(Ordering::SeqCst) {
+                0 => Ok(()),
+                open => Err(open),
+            }
+        });
+        self.sent()
+    }
+
+    /// Waits until everybody was accepted who has connected by now: connections are taken in their order, and
+    /// one more that asks for nothing is closed as soon as it was.
+    fn wait_accepted(&self) {
+        let mut last = TcpStream::connect(self.address).expect("it listens");
+        last.shutdown(Shutdown::Write).expect("it is connected");
+        let said = last.read(&mut [0]).expect("it is closed in order");
+        assert_eq!(said, 0, "nothing was asked");
+    }
+}
+
+/// A connection that counts as open.
+struct Open(Arc<Traffic>);
+
+impl Open {
+    fn count(traffic: &Arc<Traffic>) -> Self {
+        traffic.open.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(traffic))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Answers every connection in a thread of its own, until the test's process ends.
+///
+/// # Panics
+///
+/// When the listener has no address.
 pub(crate) fn serve(
     listener: TcpListener,
     answer: impl Fn(Asked) -> Reply + Send + Sync + 'static,
-    sent: impl Fn(u64) + Send + Sync + 'static,
-    over: impl Fn() + Send + Sync + 'static,
-) {
-    let shared = Arc::new((answer, sent, over));
+) -> Arc<Traffic> {
+    let traffic = Arc::new(Traffic {
+        address: listener.local_addr().unwrap(),
+        sent: AtomicU64::new(0),
+        open: AtomicUsize::new(0),
+    });
+    let (answer, counting) = (Arc::new(answer), Arc::clone(&traffic));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let shared = Arc::clone(&shared);
+            let (answer, open) = (Arc::clone(&answer), Open::count(&counting));
             std::thread::spawn(move || {
                 if let Some(asked) = Asked::read(&stream) {
                     let head = asked.head;
-                    let reply = (shared.0)(asked);
+                    let reply = answer(asked);
+                    let sent = |bytes| {
+                        open.0.sent.fetch_add(bytes, Ordering::SeqCst);
+                    };
                     // Who goes away in the middle is the client's own business.
-                    let _ = reply.write(stream, head, &shared.1);
-                    (shared.2)();
+                    let _ = reply.write(stream, head, sent);
                 }
             });
         }
     });
+    traffic
 }

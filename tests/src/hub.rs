@@ -10,10 +10,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     net::{SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -25,9 +22,8 @@ use self::{
     repository::Kept,
 };
 use crate::{
-    RUN_LIMIT, Reply,
-    http::{Asked, serve},
-    wait_for,
+    Reply,
+    http::{Asked, Traffic, serve},
 };
 
 /// The token that may read what is private, and whose owner accepted the terms of what is gated.
@@ -51,16 +47,14 @@ pub struct HubRequest {
 pub struct Hub {
     address: SocketAddr,
     shared: Arc<Shared>,
+    /// Of the second server.
+    traffic: Arc<Traffic>,
 }
 
 struct Shared {
     storage: SocketAddr,
     /// After each 256 KiB of a large file.
     pause: Duration,
-    /// Bytes of large files.
-    sent: AtomicU64,
-    /// Answers of the second server that are at their end.
-    over: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -100,24 +94,15 @@ impl Hub {
         let shared = Arc::new(Shared {
             storage: storage.local_addr().unwrap(),
             pause,
-            sent: AtomicU64::new(0),
-            over: AtomicUsize::new(0),
             state: Mutex::default(),
         });
         let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
-        let (counting, ending) = (Arc::clone(&shared), Arc::clone(&shared));
-        serve(hub, move |asked| one.answer(&asked), drop, || {});
-        serve(
-            storage,
-            move |asked| other.answer_storage(&asked),
-            move |bytes| {
-                counting.sent.fetch_add(bytes, Ordering::SeqCst);
-            },
-            move || {
-                ending.over.fetch_add(1, Ordering::SeqCst);
-            },
-        );
-        Self { address, shared }
+        serve(hub, move |asked| one.answer(&asked));
+        Self {
+            address,
+            traffic: serve(storage, move |asked| other.answer_storage(&asked)),
+            shared,
+        }
     }
 
     /// For `HF_ENDPOINT`.
@@ -156,20 +141,15 @@ impl Hub {
     }
 
     /// Bytes of large files sent to clients that are gone by now: waits until it has noticed that they are.
-    /// What was asked must not have been taken.
     #[must_use]
     pub fn sent_in_all(&self) -> u64 {
-        wait_for("the last answer to end", RUN_LIMIT, || {
-            let state = self.shared.state();
-            let asked = state.requests.iter().filter(|request| request.storage);
-            let (asked, over) = (asked.count(), self.shared.over.load(Ordering::SeqCst));
-            if asked == over {
-                Ok(())
-            } else {
-                Err((asked, over))
-            }
-        });
-        self.shared.sent.load(Ordering::SeqCst)
+        self.traffic.sent_in_all()
+    }
+
+    /// Bytes of large files sent so far.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.traffic.sent()
     }
 
     /// What was asked since the last look.

@@ -18,6 +18,7 @@ mod measure;
 mod memory;
 mod models;
 mod pools;
+mod port;
 mod process;
 mod proxy;
 mod s3;
@@ -51,9 +52,10 @@ pub use measure::{Pairs, median, provisioned, succeeds, timed};
 pub use memory::MemoryGroup;
 pub use models::{measure_fetching, measure_verified, model_of};
 pub use pools::{Daemon, PoolStage};
+pub use port::free_port;
 pub use process::{
     Process, children_of, environment_of, own_resident_bytes, processes_below, processor_time,
-    resident_bytes, signal, uid_of,
+    resident_bytes, signal, signal_if_there, uid_of,
 };
 pub use proxy::{PROXY_USER, Proxy};
 pub use s3::{S3_KEYS, S3Server};
@@ -106,17 +108,6 @@ pub fn wait_for<T, S: Debug>(
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
-}
-
-/// A port of the loopback address that nobody listens on now.
-///
-/// # Panics
-///
-/// When there is none left.
-#[must_use]
-pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// One HTTP/1.1 request to an address on this machine; status and body.

@@ -2,6 +2,11 @@
 
 use std::{fs, path::Path};
 
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
+
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -13,6 +18,13 @@ pub struct Process {
     pub command: String,
     /// State letter of /proc/PID/stat; `Z` is a zombie.
     pub state: char,
+}
+
+impl Process {
+    /// The one with this id, while it is there.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        look(pid, "")
+    }
 }
 
 /// Processes that have anything to do with a directory: program, arguments, working directory or
@@ -67,34 +79,26 @@ fn look(pid: u32, needle: &str) -> Option<Process> {
     })
 }
 
-/// Real user id of a process.
-///
-/// # Panics
-///
-/// When it is gone.
+/// Real user id of a process; `None`: it is gone.
 #[must_use]
-pub fn uid_of(pid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let first = line.and_then(|line| line.split_whitespace().next());
-    first.and_then(|uid| uid.parse().ok()).expect("a Uid line")
+pub fn uid_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
-/// Environment a process was started with, sorted.
-///
-/// # Panics
-///
-/// When it is gone, or may not be looked at.
+/// Environment a process was started with, sorted; `None`: it has ended, with which its environment goes before
+/// itself does, or may not be looked at.
 #[must_use]
-pub fn environment_of(pid: u32) -> Vec<String> {
-    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap();
+pub fn environment_of(pid: u32) -> Option<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut all: Vec<String> = bytes
         .split(|byte| *byte == 0)
         .filter(|pair| !pair.is_empty())
         .map(|pair| String::from_utf8_lossy(pair).into_owned())
         .collect();
     all.sort();
-    all
+    (!all.is_empty()).then_some(all)
 }
 
 /// Sends a signal to a process.
@@ -102,11 +106,22 @@ pub fn environment_of(pid: u32) -> Vec<String> {
 /// # Panics
 ///
 /// When it is gone.
-pub fn signal(pid: u32, signal: rustix::process::Signal) {
-    let pid = i32::try_from(pid)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.expect("a process id"), signal).expect("it is there");
+pub fn signal(pid: u32, signal: Signal) {
+    assert!(signal_if_there(pid, signal), "process {pid} is gone");
+}
+
+/// The same to one that may have ended since it was seen; whether it was there.
+///
+/// # Panics
+///
+/// When it may not be sent.
+pub fn signal_if_there(pid: u32, signal: Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match kill_process(pid.expect("a process id"), signal) {
+        Ok(()) => true,
+        Err(Errno::SRCH) => false,
+        Err(error) => panic!("{signal:?} cannot be sent to {pid:?}: {error}"),
+    }
 }
 
 /// Processor time that a process itself has used, its children left out.

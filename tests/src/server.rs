@@ -2,29 +2,23 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use crate::{
-    RUN_LIMIT, Reply,
-    http::{Asked, serve},
-    wait_for,
+    Reply,
+    http::{Asked, Traffic, serve},
 };
 
 /// Serves the same bytes under every path until they are replaced, and until the test's process ends.
 pub struct FileServer {
     address: SocketAddr,
     shared: Arc<Shared>,
+    traffic: Arc<Traffic>,
 }
 
 struct Shared {
-    sent: AtomicU64,
-    /// Answers that are at their end.
-    over: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -53,8 +47,6 @@ impl FileServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            sent: AtomicU64::new(0),
-            over: AtomicUsize::new(0),
             state: Mutex::new(State {
                 versions: vec![content.into()],
                 version: 0,
@@ -63,19 +55,12 @@ impl FileServer {
                 fault: Arc::new(|_, reply| reply),
             }),
         });
-        let (answering, counting) = (Arc::clone(&shared), Arc::clone(&shared));
-        let ending = Arc::clone(&shared);
-        serve(
-            listener,
-            move |asked| answering.answer(asked),
-            move |bytes| {
-                counting.sent.fetch_add(bytes, Ordering::SeqCst);
-            },
-            move || {
-                ending.over.fetch_add(1, Ordering::SeqCst);
-            },
-        );
-        Self { address, shared }
+        let answering = Arc::clone(&shared);
+        Self {
+            address,
+            traffic: serve(listener, move |asked| answering.answer(asked)),
+            shared,
+        }
     }
 
     /// One that pauses after each 256 KiB of a connection.
@@ -141,21 +126,13 @@ impl FileServer {
     /// Bytes of the file sent to clients that are gone by now: waits until it has noticed that they are.
     #[must_use]
     pub fn sent_in_all(&self) -> u64 {
-        wait_for("the last answer to end", RUN_LIMIT, || {
-            let (asked, over) = (self.requests(), self.shared.over.load(Ordering::SeqCst));
-            if asked == over {
-                Ok(())
-            } else {
-                Err((asked, over))
-            }
-        });
-        self.sent()
+        self.traffic.sent_in_all()
     }
 
     /// Bytes of the file sent so far, over all connections.
     #[must_use]
     pub fn sent(&self) -> u64 {
-        self.shared.sent.load(Ordering::SeqCst)
+        self.traffic.sent()
     }
 }
 

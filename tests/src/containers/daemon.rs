@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     net::TcpStream,
     os::unix::process::CommandExt as _,
     path::Path,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::wait_for;
+use crate::{Process, wait_for};
 
 /// Longest one may take to answer after its start.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -22,7 +22,9 @@ log=$1 afterwards=$2
 shift 2
 "$@" </dev/null >"$log" 2>&1 &
 pid=$!
-cat >/dev/null
+echo "$pid"
+exec >/dev/null
+cat
 kill -TERM "$pid" 2>/dev/null
 wait "$pid"
 eval "$afterwards"
@@ -31,12 +33,18 @@ eval "$afterwards"
 /// A program that serves the tests.
 pub(crate) struct Daemon {
     warden: Child,
+    /// Its own, the warden's child.
+    pid: u32,
 }
 
 impl Daemon {
     /// Starts it; `afterwards` is shell that runs when it has ended.
+    ///
+    /// # Panics
+    ///
+    /// When there is no shell.
     pub(crate) fn start(command: &[&str], log: &Path, afterwards: &str) -> Self {
-        let warden = Command::new("sh")
+        let mut warden = Command::new("sh")
             .args(["-c", WARDEN, "warden"])
             .arg(log)
             .arg(afterwards)
@@ -44,11 +52,15 @@ impl Daemon {
             // Ctrl-C ends the tests; their end ends this.
             .process_group(0)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("there is a shell");
-        Self { warden }
+        let mut said = String::new();
+        let stdout = warden.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut said).unwrap();
+        let pid = said.trim().parse().expect("it says whom it started");
+        Self { warden, pid }
     }
 
     /// Starts one of whom everything lies in a directory, and waits until somebody listens on its port. Where
@@ -64,7 +76,7 @@ impl Daemon {
             std::process::id(),
             directory.display()
         );
-        let mut daemon = Self::start(command, &log, &afterwards);
+        let daemon = Self::start(command, &log, &afterwards);
         wait_for(&format!("{what} to answer"), START_LIMIT, || {
             let said = fs::read_to_string(&log).unwrap_or_default();
             assert!(!daemon.ended(), "{what} ended:\n{said}");
@@ -73,9 +85,11 @@ impl Daemon {
         daemon
     }
 
-    /// Whether it has ended by itself; what it said then stands in its log.
-    pub(crate) fn ended(&mut self) -> bool {
-        self.warden.try_wait().is_ok_and(|status| status.is_some())
+    /// Whether it has ended by itself; what it said then stands in its log. The warden waits on, for the end of
+    /// the tests.
+    pub(crate) fn ended(&self) -> bool {
+        let lives = |it: Process| it.state != 'Z' && it.parent == self.warden.id();
+        !Process::of(self.pid).is_some_and(lives)
     }
 }
 

@@ -133,7 +133,7 @@ impl DockerDaemon {
         let path = gpus.path(&directory);
         let command = [&["env", &path], &command[..], gpus.flags()].concat();
         let afterwards = format!("{}; ip link delete {bridge}", end_and_remove(&directory));
-        let mut daemon = Daemon::start(&command, &log, &afterwards);
+        let daemon = Daemon::start(&command, &log, &afterwards);
         wait_for("dockerd to answer", START_LIMIT, || {
             let said = fs::read_to_string(&log).unwrap_or_default();
             assert!(!daemon.ended(), "dockerd ended:\n{said}");

@@ -20,7 +20,7 @@ pub use docker::DockerDaemon;
 pub use image::{IMAGE_REVISION, IMAGE_VERSION, Image, ImageFile, this_architecture};
 pub use registry::{CREDENTIALS, KeptBlob, PushedIndex, Registry, basic};
 
-use crate::Machine;
+use crate::{Machine, RUN_LIMIT, wait_for};
 use podman::Podman;
 
 /// Which of the two.
@@ -152,7 +152,7 @@ impl Containers {
     #[must_use]
     pub fn labelled(&self, label: &str) -> Vec<String> {
         let filter = format!("label={label}");
-        let listed = self.run(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"]);
+        let listed = self.listed(&["--filter", &filter, "--format", "{{.Names}}"]);
         listed.lines().map(str::to_owned).collect()
     }
 
@@ -163,21 +163,27 @@ impl Containers {
         if self.kind == ContainerKind::Docker {
             return Vec::new();
         }
-        let format = "{{.Status}} {{.Names}}";
-        let list = ["ps", "--all", "--external", "--format", format];
-        let listed = loop {
-            let listed = self.command(&list).output().unwrap();
-            let complaint = String::from_utf8_lossy(&listed.stderr);
-            // So it ends when a container of another test goes between its name and its state.
-            if !complaint.contains("container not known") {
-                assert!(listed.status.success(), "{complaint}");
-                break String::from_utf8_lossy(&listed.stdout).into_owned();
-            }
-        };
+        let listed = self.listed(&["--external", "--format", "{{.Status}} {{.Names}}"]);
         let parts = listed
             .lines()
             .filter_map(|line| line.strip_prefix("Storage "));
         parts.map(str::to_owned).collect()
+    }
+
+    /// What `ps` says of all containers. It fails when one goes between its name and its state.
+    #[track_caller]
+    fn listed(&self, more: &[&str]) -> String {
+        const GONE: [&str; 2] = ["container not known", "no such container"];
+        let list = [&["ps", "--all"], more].concat();
+        wait_for("containers to be listed", RUN_LIMIT, || {
+            let listed = self.command(&list).output().unwrap();
+            let complaint = String::from_utf8_lossy(&listed.stderr);
+            if GONE.iter().any(|gone| complaint.contains(gone)) {
+                return Err(complaint.into_owned());
+            }
+            assert!(listed.status.success(), "{list:?}: {complaint}");
+            Ok(String::from_utf8_lossy(&listed.stdout).into_owned())
+        })
     }
 
     /// What is left of podman's network, which should be nothing when there is no container. A leftover

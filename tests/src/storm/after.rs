@@ -18,7 +18,7 @@ use crate::{
 const ORPHAN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Longest time until a lease is over that nobody renews.
-const LEASE_LIMIT: Duration = Duration::from_secs(10);
+const LEASE_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a daemon takes.
 #[derive(Debug, Clone, Copy)]

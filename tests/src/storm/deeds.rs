@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use super::{COMMANDS, Dice, Standing, Weather, has_panicked};
-use crate::{Process, RUN_LIMIT, Running, children_of};
+use crate::{Process, RUN_LIMIT, Running, children_of, signal_if_there};
 
 /// How long a provider's worker is looked for while one may be there.
 const WORKER_LIMIT: Duration = Duration::from_millis(500);
@@ -89,12 +89,6 @@ pub(super) fn finish(what: &str, mut running: Running) {
     }
     let run = running.finish(RUN_LIMIT);
     assert!(!has_panicked(&run.stderr), "{what}: {}", run.stderr);
-}
-
-/// Sends a signal, where it is still there; whether it was.
-fn hit(process: &Process, signal: Signal) -> bool {
-    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
 }
 
 fn name_of(signal: Signal) -> &'static str {
@@ -182,7 +176,7 @@ impl Weather<'_> {
             return format!("{}: nothing of that kind runs", name_of(signal));
         }
         let process = &all[self.dice.below(all.len())];
-        let was = hit(process, signal);
+        let was = signal_if_there(process.pid, signal);
         self.killed += usize::from(was);
         let command: String = process.command.chars().take(100).collect();
         format!("{} {} {command}", name_of(signal), process.pid)
@@ -198,7 +192,7 @@ impl Weather<'_> {
             let worker = children
                 .iter()
                 .find(|it| it.command.contains("engine-provider-worker"));
-            if let Some(worker) = worker.filter(|it| hit(it, Signal::KILL)) {
+            if let Some(worker) = worker.filter(|it| signal_if_there(it.pid, Signal::KILL)) {
                 self.killed += 1;
                 return format!("{said}; KILL worker {}", worker.pid);
             }
@@ -247,7 +241,7 @@ impl Weather<'_> {
         self.daemon().running.signal(Signal::STOP);
         for signal in [Signal::STOP, Signal::KILL] {
             for process in &doomed {
-                let _ = hit(process, signal);
+                signal_if_there(process.pid, signal);
             }
         }
         self.killed += doomed.len();

@@ -2,13 +2,12 @@
 
 use std::{
     fs,
-    net::TcpListener,
     time::{Duration, Instant},
 };
 
 use e2e::{
-    Built, FileServer, Machine, Pairs, Running, processor_time, resident_bytes, succeeds, timed,
-    wait_for,
+    Built, FileServer, Machine, Pairs, Running, free_port, processor_time, resident_bytes,
+    succeeds, timed, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -34,7 +33,7 @@ const IDLE: Duration = Duration::from_secs(20);
 const PROCESSOR_LIMIT: f64 = 1.0;
 
 /// How often it is looked how much that is, at most.
-const LOOKS: u32 = 3;
+const LOOKS: u32 = 8;
 
 /// Longest `host status` may take beyond one of a daemon that has no engine, in milliseconds.
 const STATUS_LIMIT: f64 = 20.0;
@@ -69,10 +68,8 @@ impl Stage {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let server = FileServer::start(program);
-        let pools: Vec<Value> = free_ports()
-            .take(POOLS)
-            .enumerate()
-            .map(|(number, port)| {
+        let pools: Vec<Value> = (0..POOLS)
+            .map(|number| {
                 json!({
                     "id": format!("pool-{number:03}"),
                     "engine": "fixture",
@@ -84,7 +81,7 @@ impl Stage {
                             "url": server.url("fake-engine"),
                             "checksum": format!("sha256:{digest}"),
                         },
-                        "ports": [port],
+                        "ports": [free_port()],
                     },
                 })
             })
@@ -125,12 +122,6 @@ impl Stage {
         let _ = self.daemon.end(Signal::TERM).code(0);
         self.machine.assert_clean();
     }
-}
-
-/// Ports that are free now, below those that outgoing connections are given.
-fn free_ports() -> impl Iterator<Item = u16> {
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    (18_000..32_000).filter(is_free)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Two hosts, one home.
 
-use e2e::{Run, wait_for};
+use e2e::{Run, signal_if_there, wait_for};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn builds(runs: &[Run]) -> usize {
 fn two_preparations_at_once_build_once_and_both_succeed() {
     let (machine, _repository, mut pool) = stage();
     // Long enough for both to be there.
-    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=2"]);
+    pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=5"]);
     machine.write_pool(&pool);
     let start = || machine.start(machine.command(&["prepare", "--json", "--log-format=json"]));
     let both = [start(), start()];
@@ -68,18 +68,24 @@ fn a_host_that_waits_takes_over_when_the_one_that_builds_is_killed() {
     pool["provisioning"]["source"]["build"]["cmake_flags"] = json!(["-DFIXTURE_SLEEP=5"]);
     machine.write_pool(&pool);
     let first = machine.start(machine.command(&["prepare"]));
-    wait_for("the build's own program", e2e::RUN_LIMIT, || {
-        let all = machine.processes();
-        let dawdles = |process: &e2e::Process| process.command.contains("during-build 5");
-        if all.iter().any(dawdles) {
-            Ok(())
-        } else {
-            Err(all)
-        }
+    let building = wait_for("the build's own program", e2e::RUN_LIMIT, || {
+        let mut all = machine.processes();
+        let seen = all.clone();
+        all.retain(|process| process.command.contains("during-build 5"));
+        if all.is_empty() { Err(seen) } else { Ok(all) }
     });
+    // It dawdles until the first host is killed, however long the second one takes to come.
+    let tell = |signal| {
+        for process in &building {
+            signal_if_there(process.pid, signal);
+        }
+    };
+    tell(Signal::STOP);
     let mut second = machine.start(machine.command(&["prepare"]));
     second.wait_said("waiting for process");
-    let _ = first.end(Signal::KILL).code(137);
+    first.signal(Signal::KILL);
+    tell(Signal::CONT);
+    let _ = first.finish(e2e::RUN_LIMIT).code(137);
     let run = second.finish(e2e::RUN_LIMIT).code(0);
     run.says("cmake-build");
     machine.store().assert_sound();

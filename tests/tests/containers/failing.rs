@@ -71,9 +71,11 @@ under_both! {
 
     fn a_crash_while_it_serves_ends_the_command_and_leaves_nothing(kind) {
         let mut stage = Stage::new(kind);
-        stage.flags(&["--exit-after-ms", "3000", "--exit-code", "3"]);
+        stage.flags(&["--exit-code", "3"]);
         stage.write();
-        let running = stage.machine.provision(&[]);
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        let _ = e2e::http_get(&format!("{url}/fail/exit"));
         let run = running.finish(e2e::RUN_LIMIT).code(10);
         run.says("3");
         stage.assert_clean();

@@ -130,15 +130,20 @@ under_both! {
     }
 
     fn a_stop_waits_for_requests_in_flight(kind) {
-        let mut stage = Stage::new(kind);
-        stage.flags(&["--busy-ms", "1500"]);
+        let stage = Stage::new(kind);
         stage.write();
         let mut running = stage.machine.provision(&[]);
         let url = running.wait_ready();
+        assert_eq!(http_get(&format!("{url}/busy")).unwrap().0, 200);
+        let busy = Duration::from_millis(1500);
         let start = std::time::Instant::now();
-        let _ = http_get(&format!("{url}/metrics"));
+        let requests = std::thread::spawn(move || {
+            std::thread::sleep(busy);
+            http_get(&format!("{url}/idle")).unwrap().0
+        });
         let run = running.end(Signal::TERM).code(143);
-        assert!(start.elapsed() >= Duration::from_millis(1400), "{:?}", start.elapsed());
+        assert!(start.elapsed() >= busy, "{:?}", start.elapsed());
+        assert_eq!(requests.join().unwrap(), 200);
         run.says("stopped");
         stage.assert_clean();
     }

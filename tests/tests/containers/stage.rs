@@ -12,7 +12,7 @@ use e2e::{ContainerKind, Containers, Image, Machine, Registry, free_port, wait_f
 use serde_json::{Value, json};
 
 /// Longest time until nothing is left of what was stopped or killed.
-pub(crate) const ORPHAN_LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const ORPHAN_LIMIT: Duration = Duration::from_secs(120);
 
 /// Everything one test needs. What is dropped first stands first: a machine's directory can only be
 /// removed when no container uses it.

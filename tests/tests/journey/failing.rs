@@ -213,10 +213,11 @@ fn an_engine_that_crashes_ends_the_command_with_how_it_died() {
 fn an_engine_that_never_gets_ready_is_given_up_after_its_silence() {
     let (machine, _repository, mut pool) = stage();
     pool["provisioning"]["flags"] = json!(["--load-ms", "600000"]);
-    pool["readiness"] = json!({"stall_timeout": "1s"});
+    // Long enough for it to have listened, and answered, by then.
+    pool["readiness"] = json!({"stall_timeout": "5s"});
     machine.write_pool(&pool);
     let run = machine.run(&["provision"]).code(10);
-    run.says("made no progress for 1 s");
+    run.says("made no progress for 5 s");
     run.says("503");
     run.says("readiness.stall_timeout");
     machine.assert_clean();

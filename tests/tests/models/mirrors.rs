@@ -66,7 +66,7 @@ fn assert_nothing_kept(machine: &Machine) {
 fn sent(server: &FileServer) -> usize {
     let looks = server.asked();
     let looks = looks.iter().filter(|it| it.range() == Some((0, Some(0))));
-    usize::try_from(server.sent()).unwrap() - looks.count()
+    usize::try_from(server.sent_in_all()).unwrap() - looks.count()
 }
 
 #[test]

@@ -72,7 +72,8 @@ fn available() -> u64 {
 #[test]
 fn of_two_that_start_together_and_do_not_both_fit_the_second_waits_for_the_first() {
     let stage = Stage::new();
-    let mut pool = stage.pool("chat", &["--load-ms", "3000"]);
+    let loaded = stage.machine.work().join("loaded");
+    let mut pool = stage.pool("chat", &["--load-until", loaded.to_str().unwrap()]);
     pool["replicas"] = json!(2);
     // The engine takes nothing: once it is ready there is room again.
     pool["options"] = json!({"memory_bytes": available() / 5 * 3});
@@ -90,6 +91,7 @@ fn of_two_that_start_together_and_do_not_both_fit_the_second_waits_for_the_first
         message.contains("of them promised to engines that are starting"),
         "{message}"
     );
+    fs::write(&loaded, "").unwrap();
     wait_for("both", RUN_LIMIT, || {
         let status = daemon.status("chat");
         let ready = replicas(&status).iter().all(|it| it["state"] == "ready");

@@ -133,7 +133,8 @@ fn thirty_planted_secrets_of_ten_kinds_appear_nowhere() {
     let daemon = stage.serve(&[]);
     let first = daemon.wait_state("chat", "ready");
     // The engine has what its pool asks for: this is what is to be kept.
-    let engine = e2e::environment_of(pid(&first).try_into().unwrap()).join("\n");
+    let engine = e2e::environment_of(pid(&first).try_into().unwrap());
+    let engine = engine.expect("it serves").join("\n");
     for (name, value, _) in planted() {
         let has = engine.contains(&value);
         assert_eq!(has, !name.starts_with("AROUND"), "{name}");

@@ -79,7 +79,8 @@ fn the_breaker_tries_once_opens_again_on_a_failure_and_closes_on_a_stable_run() 
     let blocked = stage.machine.root().join("blocked");
     let flags = ["--exit-if", blocked.to_str().unwrap(), "--exit-code", "7"];
     let mut pool = stage.pool("chat", &flags);
-    pool["supervision"]["breaker"] = json!({"failures": 2, "open": "700ms"});
+    // Long enough for each time that it is open to be seen.
+    pool["supervision"]["breaker"] = json!({"failures": 2, "open": "3s"});
     pool["supervision"]["backoff"] =
         json!({"initial": "50ms", "max": "50ms", "stable_after": "1s"});
     stage.machine.write_pool(&pool);
@@ -107,7 +108,7 @@ fn the_breaker_tries_once_opens_again_on_a_failure_and_closes_on_a_stable_run() 
     });
     assert_eq!(again["breaker"], "closed", "{again:#}");
     let said = daemon.running.stderr();
-    let trials = said.matches("one start is tried in 700 ms").count();
+    let trials = said.matches("one start is tried in 3 s").count();
     assert!(trials >= 3, "{said}");
     wait_for("the breaker to be told", RUN_LIMIT, || {
         let (_, page) = e2e::http_get(&format!("{}/metrics", daemon.url)).unwrap();

@@ -6,10 +6,10 @@ use std::{
     net::TcpListener,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use e2e::{Machine, RUN_LIMIT, assert_ends, http_get, wait_for};
+use e2e::{Machine, RUN_LIMIT, assert_ends, http_get, signal_if_there, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -45,8 +45,11 @@ fn follow(machine: &Machine, end: &AtomicBool) -> Vec<String> {
     }
 }
 
-fn restarted(daemon: &Daemon<'_>, cause: &str) {
-    let first = daemon.wait_replica("chat", "an engine", |it| it["pid"].is_u64());
+/// Lets an engine that serves fail in this way, which is to be told as `cause`, and waits for the next one.
+fn restarted(daemon: &Daemon<'_>, how: &str, cause: &str) {
+    let first = daemon.wait_state("chat", "ready");
+    let url = first["url"].as_str().unwrap();
+    let _ = http_get(&format!("{url}/fail/{how}"));
     daemon.wait_replica("chat", "another one", |it| {
         it["state"] == "ready" && it["pid"] != first["pid"]
     });
@@ -162,23 +165,28 @@ fn a_reload_with_one_port_that_fails_brings_back_what_ran_before_and_says_so() {
 /// Flags of an engine that takes longer to load than any test may take.
 const NEVER_LOADED: [&str; 2] = ["--load-ms", "600000"];
 
-/// Waits until a daemon has begun this many starts.
-fn wait_starts(daemon: &Daemon<'_>, count: usize) {
-    wait_for("a start", RUN_LIMIT, || {
-        let said = daemon.running.stderr();
-        match said.matches("\"starting on port ").count() >= count {
-            true => Ok(()),
-            false => Err(said),
-        }
+/// How often a daemon has begun a start so far; one that finds its port taken and goes on with the next counts
+/// twice.
+fn starts(daemon: &Daemon<'_>) -> usize {
+    let said = daemon.running.stderr();
+    said.matches("\"starting on port ").count()
+}
+
+/// Waits until a daemon has begun another start than these.
+fn wait_start_after(daemon: &Daemon<'_>, before: usize) {
+    wait_for("a start", RUN_LIMIT, || match starts(daemon) > before {
+        true => Ok(()),
+        false => Err(daemon.running.stderr()),
     });
 }
 
 /// Takes the pool down while its reload waits for an engine that loads; what whoever reloads hears.
 fn taken_down_meanwhile(stage: &Stage, daemon: &Daemon<'_>) -> String {
     let machine = &stage.machine;
+    let before = starts(daemon);
     let reload = thread::scope(|scope| {
         let reload = scope.spawn(|| machine.run(&["reload", "chat"]));
-        wait_starts(daemon, 2);
+        wait_start_after(daemon, before);
         let start = Instant::now();
         machine.run(&["down", "chat"]).code(0).prints("stopped");
         assert!(start.elapsed() < RUN_LIMIT / 2, "{:?}", start.elapsed());
@@ -240,7 +248,7 @@ fn one_that_was_adopted_and_is_being_swapped_is_taken_down_at_once() {
     let _ = daemon.running.end(Signal::KILL).code(137);
     machine.write_pool(&stage.pool("chat", &NEVER_LOADED));
     let next = stage.serve(&[]);
-    wait_starts(&next, 1);
+    wait_start_after(&next, 0);
     let start = Instant::now();
     machine.run(&["down", "chat"]).code(0).prints("stopped");
     assert!(start.elapsed() < RUN_LIMIT / 2, "{:?}", start.elapsed());
@@ -306,17 +314,28 @@ fn a_reload_that_fails_half_way_takes_back_what_has_moved() {
 fn what_is_reloaded_while_an_engine_comes_up_again_runs_in_the_end() {
     let stage = Stage::new();
     let machine = &stage.machine;
-    machine.write_pool(&stage.pool("chat", &["--load-ms", "1500"]));
+    let loaded = machine.write("loaded", "");
+    let flags = ["--load-until", loaded.to_str().unwrap()];
+    machine.write_pool(&stage.pool("chat", &flags));
     let daemon = stage.serve(&[]);
     let first = daemon.wait_state("chat", "ready");
-    crate::kill(pid(&first));
+    fs::remove_file(&loaded).unwrap();
+    // Unless it was found to answer no more and ended for that already.
+    signal_if_there(pid(&first).try_into().unwrap(), Signal::KILL);
     daemon.wait_state("chat", "starting");
     machine.write_pool(&stage.pool("chat", &["--load-ms", "10"]));
-    machine.run(&["reload"]).code(0).prints("changed  chat");
+    let run = thread::scope(|scope| {
+        let run = scope.spawn(|| machine.run(&["reload"]));
+        // Time for it to come before the engine is up; that it waits for this shows nowhere.
+        thread::sleep(Duration::from_secs(1));
+        fs::write(&loaded, "").unwrap();
+        run.join().expect("a reload ends")
+    });
+    run.code(0).prints("changed  chat");
     let new = daemon.wait_state("chat", "ready");
     let said = report(&new);
     assert!(
-        said.contains("\"10\"") && !said.contains("\"1500\""),
+        said.contains("\"10\"") && !said.contains("--load-until"),
         "{said}"
     );
     machine.run(&["reload"]).code(0).prints("nothing differs");
@@ -450,12 +469,12 @@ fn a_pool_on_demand_starts_when_asked_and_stops_when_idle() {
 #[test]
 fn one_that_hangs_is_killed_and_started_again() {
     let stage = Stage::new();
-    let mut pool = stage.pool("chat", &["--hang-after-ms", "1500", "--ignore-term"]);
+    let mut pool = stage.pool("chat", &["--ignore-term"]);
     let liveness = json!({"interval": "50ms", "timeout": "200ms", "failures": 3});
     pool["supervision"]["liveness"] = liveness;
     stage.machine.write_pool(&pool);
     let daemon = stage.serve(&[]);
-    restarted(&daemon, "liveness");
+    restarted(&daemon, "hang", "liveness");
     let _ = daemon.end(Signal::TERM, 0);
 }
 
@@ -463,6 +482,8 @@ fn one_that_hangs_is_killed_and_started_again() {
 fn one_that_a_stranger_answers_for_is_killed_and_started_again() {
     let stage = Stage::new();
     let mut pool = stage.pool("chat", &[]);
+    // Of its own: no other test's engine comes before the stranger, or takes what is left.
+    pool["provisioning"]["ports"] = json!([e2e::free_port(), e2e::free_port()]);
     // Time enough for the stranger to come before silence is noticed.
     let liveness = json!({"interval": "1s", "timeout": "1s", "failures": 3});
     pool["supervision"]["liveness"] = liveness;
@@ -496,10 +517,10 @@ fn one_that_a_stranger_answers_for_is_killed_and_started_again() {
 #[test]
 fn one_that_ends_well_is_started_again_too() {
     let stage = Stage::new();
-    let flags = ["--exit-after-ms", "1500", "--exit-code", "0"];
-    stage.machine.write_pool(&stage.pool("chat", &flags));
+    let pool = stage.pool("chat", &["--exit-code", "0"]);
+    stage.machine.write_pool(&pool);
     let daemon = stage.serve(&[]);
-    restarted(&daemon, "exit");
+    restarted(&daemon, "exit", "exit");
     let _ = daemon.end(Signal::TERM, 0);
 }
 
@@ -516,7 +537,8 @@ fn one_that_ignores_term_is_killed_after_its_grace() {
     let events = run.events();
     let stopped = events.iter().find(|it| it["action"] == "stop").unwrap();
     let took = stopped["duration_ms"].as_u64().unwrap();
-    assert!((300..2000).contains(&took), "{stopped:#}");
+    // Five seconds are what it would have of itself.
+    assert!((300..5000).contains(&took), "{stopped:#}");
 }
 
 #[test]
