@@ -37,6 +37,11 @@ pub fn farewell(runtime: &ContainerRuntime, name: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
+/// What podman complains of, in lower case, when it is to inspect a container whose storage is gone: killed
+/// while it removes one, it has forgotten that and still knows the rest. Removing it once more succeeds.
+/// Source: podman 4.3.1.
+pub const HALF_REMOVED: &str = "container not known";
+
 /// Arguments that ask whether the runtime's storage has a container of this name that the runtime itself
 /// may know nothing of, and the exit status that says no. Podman makes one there first: killed right then,
 /// it neither shows nor inspects it, and refuses its name to every other one.

@@ -257,8 +257,11 @@ pub(super) fn farewell(
         ask: ask.map(str::to_owned).into(),
         mark: label.mark(),
         nothing: "no such container".to_owned(),
-        part: container::ask_for_part(contained.runtime, &name)
-            .map(|(ask, none)| Part { ask, none }),
+        part: container::ask_for_part(contained.runtime, &name).map(|(ask, none)| Part {
+            ask,
+            none,
+            half_removed: Some(container::HALF_REMOVED.to_owned()),
+        }),
         made: Some(label.made_file()),
         answer: logs::answer(log),
         remove: remove.into_iter().skip(1).collect(),

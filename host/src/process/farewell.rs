@@ -45,7 +45,7 @@ pub struct Farewell {
     pub mark: String,
     /// Text in the program's complaint, in lower case, that means that nothing is there.
     pub nothing: String,
-    /// Second question, put where nothing is there: whether a part of it is.
+    /// Second question, put where nothing is there, or not all of it: whether a part is.
     #[serde(default)]
     pub part: Option<Part>,
     /// File that has something in it once all that the child makes elsewhere can be found and removed;
@@ -61,15 +61,18 @@ pub struct Farewell {
     pub limit_ms: u64,
 }
 
-/// How a program is asked for what it has of something that it never made whole, because it was killed
-/// while it made it. Such a part has no mark of whose it is, and is nothing that runs: by its name alone
-/// it is removed.
+/// How a program is asked for what it has of something that it never made whole, or did not remove whole,
+/// because it was killed meanwhile. Such a part has no mark of whose it is, and is nothing that runs: by
+/// its name alone it is removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// Arguments of the question. The program ends well where there is one.
     pub ask: Vec<String>,
     /// Exit status that means that there is none; with any other it has not answered.
     pub none: i32,
+    /// Text in the complaint about the first question, in lower case, that means that not all is there.
+    #[serde(default)]
+    pub half_removed: Option<String>,
 }
 
 /// What a command said.
@@ -101,13 +104,13 @@ impl Farewell {
         let Ok(said) = self.run(&self.ask) else {
             return false;
         };
-        let left = match (self.judge(&said), &self.part) {
-            (Left::Nothing, Some(part)) => match self.run(&part.ask) {
+        let mut left = self.judge(&said);
+        if let Some(part) = self.part_of(left, &said) {
+            left = match self.run(&part.ask) {
                 Ok(said) => part.judge(&said),
                 Err(_) => Left::Unknown,
-            },
-            (left, _) => left,
-        };
+            };
+        }
         let gone = match left {
             Left::Nothing | Left::SomebodyElses => true,
             Left::Ours => self
@@ -123,7 +126,7 @@ impl Farewell {
     pub async fn carry_out_beside(&self) -> Result<(), String> {
         let mut said = self.run_beside(&self.ask).await?;
         let mut left = self.judge(&said);
-        if let (Left::Nothing, Some(part)) = (left, &self.part) {
+        if let Some(part) = self.part_of(left, &said) {
             said = self.run_beside(&part.ask).await?;
             left = part.judge(&said);
         }
@@ -170,12 +173,25 @@ impl Farewell {
         }
     }
 
+    /// What is asked next, where the answer to the first question leaves open whether a part is there.
+    fn part_of(&self, left: Left, said: &Said) -> Option<&Part> {
+        let may_be = |part: &&Part| match left {
+            Left::Nothing => true,
+            Left::Unknown => part
+                .half_removed
+                .as_ref()
+                .is_some_and(|text| said.complains_of(text)),
+            Left::Ours | Left::SomebodyElses => false,
+        };
+        self.part.as_ref().filter(may_be)
+    }
+
     fn is_removed(&self, said: &Said) -> bool {
         said.exited.success() || self.says_nothing(said)
     }
 
     fn says_nothing(&self, said: &Said) -> bool {
-        said.complaint.to_lowercase().contains(&self.nothing)
+        said.complains_of(&self.nothing)
     }
 
     fn keep(&self, answer: &str) -> io::Result<()> {
@@ -222,6 +238,11 @@ impl Farewell {
 }
 
 impl Said {
+    /// Whether a text, in lower case, is in its complaint.
+    fn complains_of(&self, text: &str) -> bool {
+        self.complaint.to_lowercase().contains(text)
+    }
+
     /// The last lines of what a program that failed has complained of.
     fn complained(&self) -> String {
         let lines = self.complaint.trim().lines();
@@ -346,7 +367,17 @@ mod tests {
     #[tokio::test]
     async fn a_part_of_what_is_not_there_is_removed() {
         let none = "echo Error: no such container x >&2; exit 1";
+        let half = "echo Error: getting x from store: Container not known >&2; exit 125";
         for (ask, part, gone, removed) in [
+            (half, "exit 0", true, true),
+            (half, "exit 1", true, false),
+            (half, "exit 125", false, false),
+            (
+                "echo is the daemon running >&2; exit 1",
+                "exit 0",
+                false,
+                false,
+            ),
             (none, "exit 0", true, true),
             (none, "exit 1", true, false),
             (none, "exit 125", false, false),
@@ -359,6 +390,7 @@ mod tests {
                 farewell.part = Some(Part {
                     ask: vec!["-c".to_owned(), part.to_owned()],
                     none: 1,
+                    half_removed: Some("container not known".to_owned()),
                 });
                 let told = if beside {
                     farewell.carry_out_beside().await.is_ok()

@@ -2,13 +2,14 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     time::{Duration, Instant},
 };
 
 use e2e::{ContainerKind, Daemon, Process, Registry, http_get, wait_for};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::{Stage, stage::ORPHAN_LIMIT, under_both};
 
@@ -217,13 +218,18 @@ under_both! {
     }
 }
 
-/// Kills podman at the instant at which its storage has a container of this name, of which it knows
-/// nothing itself yet.
-fn leave_half_made(stage: &Stage, name: &str) {
+/// Where podman's storage lists its containers, some of which podman itself may not know.
+fn storage_list(stage: &Stage) -> PathBuf {
     let storage = stage
         .containers
         .run(&["info", "--format", "{{.Store.GraphRoot}}"]);
-    let listed = Path::new(storage.trim()).join("overlay-containers/containers.json");
+    Path::new(storage.trim()).join("overlay-containers/containers.json")
+}
+
+/// Kills podman at the instant at which its storage has a container of this name, of which it knows
+/// nothing itself yet.
+fn leave_half_made(stage: &Stage, name: &str) {
+    let listed = storage_list(stage);
     let has_it = || fs::read_to_string(&listed).is_ok_and(|text| text.contains(name));
     let image = stage.reference();
     let mut create = stage
@@ -235,6 +241,22 @@ fn leave_half_made(stage: &Stage, name: &str) {
     podman.kill().unwrap();
     podman.wait().unwrap();
     assert_eq!(stage.containers.half_made(), [name]);
+}
+
+/// Has podman's storage forget a container that podman itself still knows: so podman leaves one when it is
+/// killed while it removes it.
+fn remove_by_half(stage: &Stage, name: &str) {
+    let listed = storage_list(stage);
+    let text = fs::read_to_string(&listed).unwrap();
+    let mut all: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let count = all.len();
+    all.retain(|one| one["names"] != json!([name]));
+    assert_eq!(all.len(), count - 1, "{text}");
+    fs::write(&listed, json!(all).to_string()).unwrap();
+    let inspect = ["container", "inspect", name];
+    let said = stage.containers.command(&inspect).output().unwrap().stderr;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("container not known"), "{said}");
 }
 
 /// The next run does what the killed one was about to do, though the name is taken by what no list of
@@ -249,5 +271,23 @@ fn what_a_killed_podman_made_by_half_is_removed_by_the_next_run() {
     let _ = running.end(Signal::INT).code(130);
     stage.assert_clean();
     leave_half_made(&stage, &name);
+    assert_recovers(&stage);
+}
+
+#[test]
+fn what_a_killed_podman_removed_by_half_is_removed_by_the_next_run() {
+    let stage = Stage::new(ContainerKind::Podman);
+    stage.write();
+    let _ = stage.machine.run(&["provision", "--detach"]).code(0);
+    let name = stage.name();
+    // Nobody is left to see to it: its record alone says that it was there.
+    let minders = find(&stage, "host keeper");
+    for signal in [Signal::STOP, Signal::KILL] {
+        for minder in &minders {
+            e2e::signal(minder.pid, signal);
+        }
+    }
+    stage.containers.run(&["stop", "--time", "0", &name]);
+    remove_by_half(&stage, &name);
     assert_recovers(&stage);
 }
