@@ -20,7 +20,8 @@ use serde::Deserialize;
 
 use super::{
     kind::Kind,
-    ownership::{self, Listener, Tables},
+    ownership::{self, Listener},
+    sockets::{self, Listeners},
 };
 use crate::{
     container::Runtime,
@@ -116,7 +117,7 @@ impl Body {
     /// of it; what becomes of it is known where it cannot be connected to.
     pub(super) async fn is_reached(&self, address: SocketAddr) -> bool {
         match self {
-            Self::Process(..) => ownership::is_reached(address).await.unwrap_or(true),
+            Self::Process(..) => sockets::is_reached(address).await.unwrap_or(true),
             Self::Minded(..) | Self::Docker(_) | Self::External => true,
         }
     }
@@ -132,11 +133,11 @@ impl Body {
         let (process, identity) = match self {
             Self::Process(process, identity) => (process, *identity),
             Self::Minded(minder, inside) => {
-                return Ok(ownership::listens_inside(&minder.tree(), *inside));
+                return Ok(sockets::listens_inside(&minder.tree(), *inside));
             }
             Self::Docker(_) | Self::External => return Ok(false),
         };
-        let sockets = Tables::read().reached_at(address);
+        let sockets = Listeners::now().reached_at(address);
         let own = [*process];
         let whose = ownership::whose(&sockets, &own, || process.tree(), keeper, identity);
         Ok(whose.await? == Listener::Ours)

@@ -3,7 +3,7 @@
 //! An engine can close its port and live on, and a stranger's server that takes the port answers for it.
 //! Readiness asks once whose the listening socket is; an engine that serves is asked for as long as it
 //! lives, hundreds of them every few seconds. What is cheap is asked each time: whether the sockets that
-//! listen there are the ones that were found to be its own before. One table of a moment ago tells that
+//! listen there are the ones that were found to be its own before. One look of a moment ago tells that
 //! for all of them; a new one, and a walk through processes, is for those where something has changed.
 //! Where processes may not be looked into, that walk is taken once a minute.
 
@@ -19,39 +19,40 @@ use std::{
 use super::{
     Instance,
     asking::address_of,
-    ownership::{self, Listener, Tables},
+    ownership::{self, Listener},
+    sockets::Listeners,
 };
 use crate::{
     container::Runtime,
     process::{Identity, Keeper, ProcessError, ProcessIdentity},
 };
 
-/// How old a table may be that shows that nothing has changed.
-const TABLE_AGE: Duration = Duration::from_secs(5);
+/// How old a look may be that shows that nothing has changed.
+const SEEN_AGE: Duration = Duration::from_secs(5);
 
 /// How long an engine is let alone of which it could not be seen whose port it is: looking walks through all
 /// processes.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The connection table of a moment ago, for all whose engines are asked again and again.
+/// Who listened a moment ago, for all whose engines are asked again and again.
 #[derive(Debug, Default)]
 pub struct Listening {
-    seen: Mutex<Option<(Instant, Arc<Tables>)>>,
+    seen: Mutex<Option<(Instant, Arc<Listeners>)>>,
 }
 
 impl Listening {
     fn at(&self, address: SocketAddr, age: Duration) -> BTreeSet<u64> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let tables = match &*seen {
-            Some((when, tables)) if when.elapsed() < age => Arc::clone(tables),
+        let listeners = match &*seen {
+            Some((when, listeners)) if when.elapsed() < age => Arc::clone(listeners),
             _ => {
-                let tables = Arc::new(Tables::read());
-                *seen = Some((Instant::now(), Arc::clone(&tables)));
-                tables
+                let listeners = Arc::new(Listeners::now());
+                *seen = Some((Instant::now(), Arc::clone(&listeners)));
+                listeners
             }
         };
         drop(seen);
-        tables.listening_at(address)
+        listeners.at(address)
     }
 }
 
@@ -95,11 +96,11 @@ pub(super) async fn is_its_own(
         return Ok(());
     }
     let usual = |found: &BTreeSet<u64>| !own.is_empty() && found.is_subset(&own);
-    let recent = listening.at(address, TABLE_AGE);
+    let recent = listening.at(address, SEEN_AGE);
     if !recent.is_empty() && usual(&recent) {
         return Ok(());
     }
-    // The first look at an engine: hundreds that come up together are found in one table.
+    // The first look at an engine: hundreds that come up together are found at one look.
     if own.is_empty()
         && let Ok(Listener::Ours) = roots.whose(&recent, keeper).await
     {

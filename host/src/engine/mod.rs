@@ -38,6 +38,7 @@ mod records;
 mod running;
 mod settle;
 mod side;
+mod sockets;
 mod start;
 mod stop;
 

@@ -16,9 +16,8 @@ use tokio::net::TcpStream;
 use super::{Binding, Bindings, WatchSettings};
 use crate::engine::{
     handoff::{Handoff, is_id},
-    instance,
-    ownership::{Tables, is_listened_at},
-    records,
+    instance, records,
+    sockets::Listeners,
 };
 
 /// Longest time in which a port of this machine says whether it is open.
@@ -31,7 +30,7 @@ pub(super) async fn living(
     settings: &WatchSettings,
 ) -> Bindings {
     let mut bindings = Bindings::new();
-    let mut tables = None;
+    let mut listeners = None;
     for binding in handoffs {
         let handoff = &binding.handoff;
         if is_recorded_dead(handoff, directory, settings) {
@@ -39,7 +38,7 @@ pub(super) async fn living(
         }
         if settings.must_listen
             && let Some(address) = local_address(&handoff.url)
-            && !is_listened_at(tables.get_or_insert_with(Tables::read), address)
+            && !listeners.get_or_insert_with(Listeners::now).is_at(address)
             && is_refused(address).await
         {
             continue;
