@@ -48,14 +48,14 @@ pub use http::{Asked, Reply};
 pub use hub::{Access, HUB_TOKEN, Hub, HubRepository, HubRequest, git_blob};
 pub use lock_file::LockFile;
 pub use machine::{Built, KILLED_OR_DONE, Machine, RUN_LIMIT, Run, Running};
-pub use measure::{Pairs, median, provisioned, succeeds, timed};
+pub use measure::{Pairs, median, pace, provisioned, succeeds, timed};
 pub use memory::MemoryGroup;
 pub use models::{measure_fetching, measure_verified, model_of};
 pub use pools::{Daemon, PoolStage};
 pub use port::free_port;
 pub use process::{
     Process, children_of, environment_of, own_resident_bytes, processes_below, processor_time,
-    resident_bytes, signal, signal_if_there, uid_of,
+    processor_time_of_children, resident_bytes, signal, signal_if_there, uid_of,
 };
 pub use proxy::{PROXY_USER, Proxy};
 pub use s3::{S3_KEYS, S3Server};

@@ -1,6 +1,6 @@
 //! What runs on this machine, as /proc tells it.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -130,16 +130,34 @@ pub fn signal_if_there(pid: u32, signal: Signal) -> bool {
 ///
 /// When it is gone.
 #[must_use]
-pub fn processor_time(pid: u32) -> std::time::Duration {
+pub fn processor_time(pid: u32) -> Duration {
+    // utime and stime
+    times(pid, [14, 15])
+}
+
+/// Processor time that the children of a process have used which it has waited for, and theirs.
+///
+/// # Panics
+///
+/// When it is gone.
+#[must_use]
+pub fn processor_time_of_children(pid: u32) -> Duration {
+    // cutime and cstime
+    times(pid, [16, 17])
+}
+
+/// The sum of two times among the fields of `/proc/PID/stat` (proc_pid_stat(5)), which count from 1.
+fn times(pid: u32, fields: [usize; 2]) -> Duration {
+    /// Number of the first field after the name, in which blanks may be.
+    const FIRST: usize = 3;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    // proc(5): utime and stime are fields 14 and 15; the first after the name is field 3.
-    let ticks: u64 = [11, 12]
+    let all: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks: u64 = fields
         .iter()
-        .map(|index| fields[*index].parse::<u64>().unwrap())
+        .map(|field| all[field - FIRST].parse::<u64>().unwrap())
         .sum();
     // USER_HZ: 100 per second on every machine that Linux shows to programs.
-    std::time::Duration::from_millis(ticks * 10)
+    Duration::from_millis(ticks * 10)
 }
 
 /// Memory that processes occupy together, in bytes: what they share counts once.
