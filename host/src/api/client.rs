@@ -3,6 +3,10 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use super::{ErrorBody, Question};
+use super::{ErrorBody, Question, handlers::events};
 use crate::{
     fault::{Detail, Exit, Fault, Hint, hint},
     pool::{Code, Evidence, NotApplied},
@@ -141,10 +145,11 @@ fn shown(told: &Evidence) -> Detail {
     }
 }
 
-/// A way to the daemon of a home.
+/// A way to the daemon of a home. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    told: Arc<AtomicU64>,
 }
 
 impl Client {
@@ -153,7 +158,15 @@ impl Client {
     pub fn new(socket: &Path) -> Self {
         Self {
             socket: socket.to_owned(),
+            told: Arc::default(),
         }
+    }
+
+    /// Number of the last event that the daemon had told when it answered: one that follows events has heard
+    /// all that belongs to the answers once it has heard this one. 0 before the first answer.
+    #[must_use]
+    pub fn told(&self) -> u64 {
+        self.told.load(Ordering::Relaxed)
     }
 
     /// Whether somebody listens.
@@ -227,7 +240,12 @@ impl Client {
             .body(Empty::<Bytes>::new())
             .map_err(|source| self.broken(Box::new(source)))?;
         let sent = sender.send_request(request).await;
-        sent.map_err(|source| self.broken(Box::new(source)))
+        let answer = sent.map_err(|source| self.broken(Box::new(source)))?;
+        if let Some(id) = answer.headers().get(events::LAST) {
+            let number = event_number(id.to_str().unwrap_or_default());
+            self.told.fetch_max(number, Ordering::Relaxed);
+        }
+        Ok(answer)
     }
 
     async fn connect(&self) -> Result<UnixStream, ClientError> {
@@ -249,6 +267,12 @@ impl Client {
             source,
         }
     }
+}
+
+/// Number of an event, by what it is called in a stream; 0 where that is no name of one.
+#[must_use]
+pub fn event_number(id: &str) -> u64 {
+    events::number_of(id).map_or(0, |(_, number)| number)
 }
 
 /// Whether nobody listens, as opposed to somebody who may not be asked.

@@ -5,13 +5,15 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
 use super::{
-    Limits, Peer, Token, access, answer::Refusal, call::Identity, correlation, handlers,
-    operations::router, server::State,
+    Limits, Peer, Token, access,
+    answer::Refusal,
+    call::Identity,
+    correlation,
+    handlers::{self, events},
+    operations::router,
+    server::State,
 };
-use crate::{
-    narrate::{Actor, Narrator},
-    pool::Caller,
-};
+use crate::{narrate::Actor, pool::Caller};
 
 /// Most characters of a request's method and path that are told.
 const LONGEST_TOLD: usize = 200;
@@ -21,7 +23,7 @@ const LONGEST_TOLD: usize = 200;
 pub(super) struct Gate {
     token: Token,
     limits: Limits,
-    narrator: Narrator,
+    state: State,
     router: TowerToHyperService<Router>,
 }
 
@@ -33,7 +35,7 @@ impl Gate {
         Self {
             token,
             limits,
-            narrator: state.manager.host().narrator.clone(),
+            state: state.clone(),
             router: TowerToHyperService::new(router.with_state(state.clone())),
         }
     }
@@ -44,7 +46,13 @@ impl Gate {
         request.extensions_mut().insert(caller.clone());
         let mut answer = match self.admit(peer, &caller, request).await {
             Ok(request) => match self.router.call(request).await {
-                Ok(answer) => answer,
+                Ok(mut answer) => {
+                    let last = events::last_told(&self.state);
+                    answer
+                        .headers_mut()
+                        .extend(last.map(|id| (events::LAST, id)));
+                    answer
+                }
                 Err(never) => match never {},
             },
             Err(refusal) => refusal.into_response(),
@@ -65,7 +73,7 @@ impl Gate {
         // What is neither reading nor known counts as a change: it is refused before it is looked up.
         let changes = !matches!(request.method().as_str(), "GET" | "HEAD");
         let asked = told(&format!("{} {}", request.method(), request.uri().path()));
-        let narrator = self.narrator.with(|context| {
+        let narrator = self.state.manager.host().narrator.with(|context| {
             context.correlation_id.clone_from(&caller.correlation_id);
         });
         let identity = self.limits.check_head(&request).and_then(|()| {

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 
 use axum::{
     body::Body,
-    http::HeaderMap,
+    http::{HeaderMap, HeaderName, HeaderValue},
     response::{
         IntoResponse as _, Sse,
         sse::{Event as Sent, KeepAlive},
@@ -27,6 +27,10 @@ use crate::{
     },
     narrate::hub::{Filter, Heard, Told},
 };
+
+/// Header of a request: the event that was heard last. Of every answer: the one that was told last before
+/// it, so that who follows events as well knows when it has heard all that belongs to the answer.
+pub(in crate::api) const LAST: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(in crate::api) async fn of_all(call: Call<EventsOf>) -> Answer<EventStream> {
     let filter = Filter {
@@ -56,14 +60,14 @@ enum HeardLast {
 
 impl HeardLast {
     fn of(headers: &HeaderMap, daemon: &str) -> Self {
-        let Some(last) = headers.get("last-event-id") else {
+        let Some(last) = headers.get(LAST) else {
             return Self::Nothing;
         };
         let text = last.to_str().unwrap_or_default().trim();
-        let number = text
-            .strip_prefix(daemon)
-            .and_then(|rest| rest.strip_prefix('-')?.parse().ok());
-        number.map_or(Self::Unknown, Self::Number)
+        match number_of(text) {
+            Some((name, number)) if name == daemon => Self::Number(number),
+            _ => Self::Unknown,
+        }
     }
 }
 
@@ -93,10 +97,26 @@ fn follow(state: State, filter: Filter, headers: &HeaderMap) -> Reply<EventStrea
     Reply::body(Body::new(sent.into_body()))
 }
 
+/// What an event is called: by its daemon, and its number there.
+fn id_of(daemon: &str, number: u64) -> String {
+    format!("{daemon}-{number}")
+}
+
+/// The two parts of what an event is called.
+pub(in crate::api) fn number_of(id: &str) -> Option<(&str, u64)> {
+    let (daemon, number) = id.rsplit_once('-')?;
+    Some((daemon, number.parse().ok()?))
+}
+
+/// The event that was told last, for an answer.
+pub(in crate::api) fn last_told(state: &State) -> Option<HeaderValue> {
+    HeaderValue::from_str(&id_of(&state.name, state.hub.last())).ok()
+}
+
 fn as_sent(daemon: &str, told: &Told) -> Sent {
     let text = serde_json::to_string(&*told.event).expect("events are plain data");
     Sent::default()
-        .id(format!("{daemon}-{}", told.sequence))
+        .id(id_of(daemon, told.sequence))
         .event("event")
         .data(text)
 }

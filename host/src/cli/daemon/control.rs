@@ -45,7 +45,7 @@ pub(in crate::cli) async fn up(
     let mut statuses = Vec::new();
     let mut failed = None;
     let asked = futures_util::future::join_all(asked);
-    for answer in told_until(context, &client, &pools, since, asked).await {
+    for answer in told_until(&*context.retold(), &client, &pools, since, asked).await {
         match answer {
             Ok(status) => statuses.push(status),
             Err(error) => failed = failed.or(Some(error)),
@@ -154,7 +154,7 @@ async fn act<Q>(
 ) -> Result<Exit, Failure> {
     let pools = [pool.to_owned()];
     let asked = client.ask(question);
-    let status = told_until(context, client, &pools, Timestamp::now(), asked).await?;
+    let status = told_until(&*context.retold(), client, &pools, Timestamp::now(), asked).await?;
     table::show(context, &[status])?;
     Ok(Exit::Success)
 }

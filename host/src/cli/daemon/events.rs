@@ -2,43 +2,44 @@
 
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::reach;
 use crate::{
     api::{
-        client::Client,
+        client::{Client, event_number},
         documents::{EventsOf, PoolEventsOf},
         operations::{EVENTS, POOL_EVENTS},
     },
     cli::{arguments::EventsArguments, context::Context, signals},
     fault::{Exit, Failure},
-    narrate::Event,
+    narrate::{Event, Sink},
 };
 
-/// How long what was told before an answer is waited for after it.
-const LATE: Duration = Duration::from_millis(25);
+/// Longest time that what was told before an answer is waited for after it.
+const LATE: Duration = Duration::from_secs(2);
 
 /// Tells what the daemon does for these pools, from a moment on, until it has answered.
 pub(super) async fn told_until<T>(
-    context: &Context,
+    sink: &dyn Sink,
     client: &Client,
     pools: &[String],
     since: Timestamp,
     answer: impl Future<Output = T>,
 ) -> T {
-    let sink = context.retold();
     let concerns = |event: &Event| {
         let pool = event.context.pool_id.as_ref();
         event.time >= since && pool.is_some_and(|pool| pools.contains(pool))
     };
+    let (heard, mut hears) = watch::channel(0);
     let telling = async {
         // A daemon that tells nothing may still do what is asked.
         let Ok(mut parts) = client.stream(&EVENTS.of(&[])).await else {
             return;
         };
         let mut text = Lines::default();
+        let mut number = 0;
         while let Ok(Some(part)) = parts.next().await {
             for line in text.add(&part) {
                 let data = line.strip_prefix("data: ");
@@ -46,18 +47,28 @@ pub(super) async fn told_until<T>(
                 if let Some(event) = event.filter(concerns) {
                     sink.event(&event);
                 }
+                // An event's name comes before what it says.
+                match line.strip_prefix("id: ") {
+                    Some(id) => number = event_number(id),
+                    None if line.is_empty() => drop(heard.send_replace(number)),
+                    None => {}
+                }
             }
         }
     };
-    let (answer, telling) = (std::pin::pin!(answer), std::pin::pin!(telling));
-    match select(answer, telling).await {
-        Either::Left((answer, telling)) => {
-            // What was told before the answer comes over a connection of its own, and may come after it.
-            let _ = tokio::time::timeout(LATE, telling).await;
-            answer
-        }
-        Either::Right(((), answer)) => answer.await,
+    let (mut answer, mut telling) = (std::pin::pin!(answer), std::pin::pin!(telling));
+    let answer = tokio::select! {
+        answer = &mut answer => answer,
+        () = &mut telling => return answer.await,
+    };
+    // What was told before the answer comes over a connection of its own, and may come after it.
+    let told = client.told();
+    tokio::select! {
+        () = telling => {}
+        _ = hears.wait_for(|heard| *heard >= told) => {}
+        () = tokio::time::sleep(LATE) => {}
     }
+    answer
 }
 
 /// Prints events until interrupted: a line each, or one JSON object per line.
@@ -149,7 +160,70 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{UnixListener, UnixStream},
+    };
+
     use super::*;
+    use crate::{
+        api::operations::LIST_POOLS,
+        narrate::{Actor, Capture, Narrator},
+    };
+
+    /// A daemon that answers at once, and what it told before that only a while later.
+    async fn late(listener: UnixListener, event: String) {
+        async fn head(stream: &mut UnixStream) -> String {
+            let mut text = String::new();
+            while !text.ends_with("\r\n\r\n") {
+                text.push(stream.read_u8().await.unwrap().into());
+            }
+            text
+        }
+        let (answered, answers) = watch::channel(false);
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let asked = head(&mut stream).await;
+            if asked.starts_with("GET /v1/events ") {
+                let (event, mut answers) = (event.clone(), answers.clone());
+                tokio::spawn(async move {
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+                    stream.write_all(head.as_bytes()).await.unwrap();
+                    answers.wait_for(|answered| *answered).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    let text = format!("id: a1b2-7\nevent: event\ndata: {event}\n\n");
+                    stream.write_all(text.as_bytes()).await.unwrap();
+                    // Goes on, as streams do.
+                    std::future::pending::<()>().await;
+                });
+            } else {
+                let answer = "HTTP/1.1 200 OK\r\nlast-event-id: a1b2-7\r\ncontent-length: 12\r\n\r\n{\"pools\":[]}";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                answered.send_replace(true);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_told_before_an_answer_is_told_however_late_it_comes() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("daemon.sock");
+        let (narrator, told) = Narrator::capture();
+        let of_pool = narrator.with(|context| context.pool_id = Some("chat".into()));
+        of_pool.say(Actor::PoolManager, "ready", "chat", "pool chat is ready");
+        let event = serde_json::to_string(&told.events()[0]).unwrap();
+        let daemon = tokio::spawn(late(UnixListener::bind(&socket).unwrap(), event));
+        let client = Client::new(&socket);
+        let heard = Capture::default();
+        let began = std::time::Instant::now();
+        let (pools, question) = (["chat".to_owned()], LIST_POOLS.of(&[]));
+        let asked = client.ask(&question);
+        let answer = told_until(&heard, &client, &pools, Timestamp::MIN, asked).await;
+        assert!(answer.unwrap().pools.is_empty());
+        assert_eq!(heard.actions(), ["ready"]);
+        assert!(began.elapsed() < LATE, "it waits no longer than it has to");
+        daemon.abort();
+    }
 
     #[test]
     fn lines_are_whole_wherever_parts_end() {

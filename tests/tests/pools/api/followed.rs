@@ -51,6 +51,7 @@ fn who_connects_again_goes_on_without_gap_or_repetition() {
     // While nobody of this client listens.
     let restarted = client.ask("POST", "/v1/pools/chat/restart");
     assert_eq!(restarted.status, 200, "{restarted:?}");
+    let told = restarted.header("last-event-id").unwrap().to_owned();
     mark(&client, "two");
     let last = ids.last().unwrap().clone();
     let mut again = client.follow("/v1/events", &[("Last-Event-ID", &last)]);
@@ -61,6 +62,9 @@ fn who_connects_again_goes_on_without_gap_or_repetition() {
     let mut once = ids.clone();
     once.dedup();
     assert_eq!(once, ids);
+    // What an answer names is among what is followed, behind what was heard before it was asked for.
+    let place = |id: &String| ids.iter().position(|it| it == id).unwrap();
+    assert!(place(&told) > place(&last), "{told} after {last}");
     let of_pool = [("Last-Event-ID", last.as_str())];
     let mut of_pool = client.follow("/v1/pools/chat/events", &of_pool);
     let (_, first, data) = of_pool.event().unwrap();
