@@ -54,6 +54,9 @@ mod tests {
         registry.follow(&HandoffEvent::Bound(binding(1))).unwrap();
         let lease = registry.lease("chat").unwrap();
         assert_eq!(lease.url(), "http://127.0.0.1:1");
+        // The same engine once more.
+        registry.follow(&HandoffEvent::Changed(binding(1))).unwrap();
+        assert_eq!(registry.status("chat").unwrap().slots.free, 1);
         registry.follow(&HandoffEvent::Changed(binding(2))).unwrap();
         assert_eq!(registry.lease("chat").unwrap().url(), "http://127.0.0.1:2");
         registry.follow(&HandoffEvent::Unbound(binding(1))).unwrap();

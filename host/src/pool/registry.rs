@@ -20,15 +20,15 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, broadcast};
 
 pub use self::lease::Lease;
-use self::record::{PoolRecord, ReplicaRecord};
+use self::record::PoolRecord;
 use super::{Change, PoolError, PoolStatus, ReplicaStatus, Want, status::LastError};
+
 /// Changes kept for a subscriber that is slow; beyond that it is told that it missed some.
 const CHANGES_KEPT: usize = 1024;
 
@@ -52,6 +52,10 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PoolRecord>> {
         self.pools.lock().expect("no holder panics")
+    }
+
+    fn next_engine(&self) -> u64 {
+        self.engines.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn tell(&self, pools: &BTreeMap<String, PoolRecord>, pool: &str) {
@@ -113,18 +117,12 @@ impl Registry {
     /// Makes a pool known with these replicas; those that were known already stay as they are.
     pub(super) fn declare(&self, pool: &str, engine: &str, want: Want, replicas: &[String]) {
         let mut pools = self.shared.lock();
-        let record = pools.entry(pool.to_owned()).or_insert_with(|| PoolRecord {
-            engine: engine.to_owned(),
-            want,
-            last_error: None,
-            replicas: BTreeMap::new(),
-            used: Instant::now(),
-        });
+        let make = || PoolRecord::new(engine, want);
+        let record = pools.entry(pool.to_owned()).or_insert_with(make);
         record.engine = engine.to_owned();
         record.replicas.retain(|name, _| replicas.contains(name));
         for name in replicas {
-            let make = || Box::new(ReplicaRecord::new(name));
-            record.replicas.entry(name.clone()).or_insert_with(make);
+            let _ = record.replica(name);
         }
         self.shared.tell(&pools, pool);
     }
@@ -191,7 +189,7 @@ impl Registry {
         replica: &str,
         known: impl FnOnce(&mut ReplicaStatus),
     ) -> u64 {
-        let number = self.shared.engines.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.shared.next_engine();
         let mut pools = self.shared.lock();
         let found = pools
             .get_mut(pool)

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::Registry;
+use super::{Registry, record::PoolRecord};
 use crate::pool::{Health, PoolError, ReplicaState, Want};
 
 impl Registry {
@@ -25,50 +25,41 @@ impl Registry {
         if text("pool_id").is_some_and(|named| named != pool) {
             return Err(refuse("it is another pool's"));
         }
-        let replica = text("replica_id").unwrap_or("r0");
         let said = Said::of(document);
-        self.declare_with(pool, text("engine"), replica);
-        self.serve_anew(pool, replica, |status| {
-            status.set(ReplicaState::Ready, "handed off");
-            status.health = Health {
-                live: true,
-                ready: true,
-            };
-            status.url = Some(url.to_owned());
-            status.engine_version = text("engine_version").map(str::to_owned);
-            status.observed_version = text("observed_version").map(str::to_owned);
-            status.dialect = text("dialect").map(str::to_owned);
-            status.mode = said.mode;
-            status.model = said.model;
-            status.digest = said.digest;
-            status.device_mask = said.device_mask;
-            status.started_at = said.started_at;
-            status.slots.total = said.slots.unwrap_or(1);
-            status.heartbeat = Some(Timestamp::now());
-            status.last_error = None;
-        });
+        let mut pools = self.shared.lock();
+        let make = || PoolRecord::new("", Want::Up);
+        let record = pools.entry(pool.to_owned()).or_insert_with(make);
+        if let Some(engine) = text("engine") {
+            engine.clone_into(&mut record.engine);
+        }
+        let replica = record.replica(text("replica_id").unwrap_or("r0"));
+        let status = &mut replica.status;
+        let is_known = status.health.ready
+            && status.url.as_deref() == Some(url)
+            && status.started_at == said.started_at;
+        // Leases of an engine that is handed off once more are of the same engine.
+        if !is_known {
+            replica.epoch = self.shared.next_engine();
+        }
+        status.set(ReplicaState::Ready, "handed off");
+        status.health = Health {
+            live: true,
+            ready: true,
+        };
+        status.url = Some(url.to_owned());
+        status.engine_version = text("engine_version").map(str::to_owned);
+        status.observed_version = text("observed_version").map(str::to_owned);
+        status.dialect = text("dialect").map(str::to_owned);
+        status.mode = said.mode;
+        status.model = said.model;
+        status.digest = said.digest;
+        status.device_mask = said.device_mask;
+        status.started_at = said.started_at;
+        status.slots.total = said.slots.unwrap_or(1);
+        status.heartbeat = Some(Timestamp::now());
+        status.last_error = None;
+        self.shared.tell(&pools, pool);
         Ok(())
-    }
-
-    /// Makes a replica known where it is not, and its engine where that is named.
-    fn declare_with(&self, pool: &str, engine: Option<&str>, replica: &str) {
-        let known = self.shared.lock().get(pool).map(|record| {
-            let names = record.replicas.keys().cloned();
-            (
-                record.want,
-                record.engine.clone(),
-                names.collect::<Vec<String>>(),
-            )
-        });
-        let (want, before, mut names) = known.unwrap_or((Want::Up, String::new(), Vec::new()));
-        let engine = engine.unwrap_or(&before);
-        let is_new = !names.iter().any(|name| name == replica);
-        if is_new {
-            names.push(replica.to_owned());
-        }
-        if is_new || engine != before {
-            self.declare(pool, engine, want, &names);
-        }
     }
 }
 

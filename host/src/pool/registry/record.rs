@@ -38,6 +38,22 @@ pub(super) struct ReplicaRecord {
 }
 
 impl PoolRecord {
+    pub(super) fn new(engine: &str, want: Want) -> Self {
+        Self {
+            engine: engine.to_owned(),
+            want,
+            last_error: None,
+            replicas: BTreeMap::new(),
+            used: Instant::now(),
+        }
+    }
+
+    /// A replica of it, made known where it is not.
+    pub(super) fn replica(&mut self, name: &str) -> &mut ReplicaRecord {
+        let make = || Box::new(ReplicaRecord::new(name));
+        self.replicas.entry(name.to_owned()).or_insert_with(make)
+    }
+
     pub(super) fn status(&self, pool: &str) -> PoolStatus {
         let replicas: Vec<ReplicaStatus> = self.replicas.values().map(|it| it.status()).collect();
         let serving = || replicas.iter().filter(|it| it.health.ready);
