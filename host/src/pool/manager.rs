@@ -154,6 +154,8 @@ pub(super) struct Inner {
 struct Pool {
     configured: Configured,
     commands: mpsc::UnboundedSender<Asked>,
+    /// Whether it is in the pool file no longer: it is forgotten once it has stopped.
+    is_leaving: bool,
 }
 
 impl PoolManager {
@@ -249,6 +251,14 @@ impl PoolManager {
         leased
     }
 
+    /// Stops every pool without waiting for leases.
+    pub async fn down_all(&self) {
+        let names: Vec<String> = self.inner.pools().keys().cloned().collect();
+        let downs = names.iter().map(|pool| self.down(pool));
+        // What could not be stopped is in the narration.
+        let _ = futures_util::future::join_all(downs).await;
+    }
+
     /// What is known of a pool.
     pub fn status(&self, pool: &str) -> Result<PoolStatus, PoolError> {
         self.inner.registry.status(pool)
@@ -300,7 +310,8 @@ impl PoolManager {
         &self.inner.host
     }
 
-    /// Ends the manager: every supervisor ends, with its engines or without.
+    /// Ends the manager: every supervisor ends, with its engines or without. Pools drain up to their own
+    /// deadlines, which [`Self::down_all`] ends.
     pub async fn shutdown(&self, ending: Ending) {
         let inner = &self.inner;
         let names: Vec<String> = inner.pools().keys().cloned().collect();
@@ -408,29 +419,45 @@ impl Inner {
         let pool = Pool {
             configured,
             commands,
+            is_leaving: false,
         };
         pools.insert(name, pool);
     }
 
-    /// Tells a pool's supervisor what the pool file says now.
-    fn configure(&self, pool: &str, configured: Configured) {
+    /// Tells a pool's supervisor what the pool file says now, where the pool is known.
+    fn configure(&self, configured: &Configured) -> bool {
+        let mut pools = self.pools();
+        let Some(found) = pools.get_mut(&configured.id) else {
+            return false;
+        };
+        found.configured = configured.clone();
+        found.is_leaving = false;
+        let (reply, _) = oneshot::channel();
+        let command = Command::Configure(Box::new(configured.clone()));
+        let asked = Asked {
+            command,
+            caller: Caller::default(),
+            reply,
+        };
+        let _ = found.commands.send(asked);
+        true
+    }
+
+    /// A pool is in the pool file no longer.
+    fn let_go(&self, pool: &str) {
         if let Some(found) = self.pools().get_mut(pool) {
-            found.configured = configured.clone();
-            let (reply, _) = oneshot::channel();
-            let command = Command::Configure(Box::new(configured));
-            let asked = Asked {
-                command,
-                caller: Caller::default(),
-                reply,
-            };
-            let _ = found.commands.send(asked);
+            found.is_leaving = true;
         }
     }
 
+    /// Forgets a pool, unless it has come back into the pool file.
     fn forget(&self, pool: &str) {
-        // Its supervisor ends with the channel.
-        self.pools().remove(pool);
-        self.registry.remove(pool);
+        let mut pools = self.pools();
+        if pools.get(pool).is_some_and(|found| found.is_leaving) {
+            // Its supervisor ends with the channel.
+            pools.remove(pool);
+            self.registry.remove(pool);
+        }
     }
 }
 

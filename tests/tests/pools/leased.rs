@@ -12,7 +12,7 @@ use e2e::{RUN_LIMIT, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{Daemon, Stage};
+use crate::{Daemon, Stage, pid};
 
 /// What an API answered.
 struct Answer {
@@ -150,4 +150,112 @@ fn asking_for_a_pool_on_demand_starts_it_and_does_not_hurry_it_after_a_fall() {
     });
     assert_eq!(answer.body["pool_id"], "chat", "{:#}", answer.body);
     let _ = daemon.end(Signal::TERM, 0);
+}
+
+/// Whether a process is there.
+fn is_there(pid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap()
+}
+
+#[test]
+fn what_is_leased_of_an_engine_is_served_by_it_although_its_successor_has_taken_over() {
+    let stage = Stage::new();
+    stage.machine.write_pool(&stage.pool("chat", &[]));
+    let daemon = stage.serve(&[]);
+    let old = daemon.wait_state("chat", "ready");
+    let held = lease(&stage, &daemon);
+    assert_eq!(held.body["url"], old["url"]);
+    stage
+        .machine
+        .write_pool(&stage.pool("chat", &["--load-ms", "10"]));
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| stage.machine.run(&["reload", "chat"]));
+        let new = daemon.wait_replica("chat", "the successor", |it| {
+            it["state"] == "ready" && it["pid"] != old["pid"]
+        });
+        assert_eq!(
+            (&new["leases"], &new["slots"]["free"]),
+            (&json!(1), &json!(1))
+        );
+        assert!(is_there(pid(&old)) && !reload.is_finished());
+        let id = held.body["lease_id"].as_str().unwrap();
+        let _ = ask(&stage, &daemon, "DELETE", &format!("{LEASES}/{id}"));
+        let _ = reload.join().unwrap().code(0);
+    });
+    assert!(!is_there(pid(&old)));
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
+#[test]
+fn a_successor_that_falls_while_its_predecessor_has_leases_is_started_again() {
+    let stage = Stage::new();
+    stage.machine.write_pool(&stage.pool("chat", &[]));
+    let daemon = stage.serve(&[]);
+    let old = daemon.wait_state("chat", "ready");
+    let _held = lease(&stage, &daemon);
+    stage
+        .machine
+        .write_pool(&stage.pool("chat", &["--load-ms", "10"]));
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| stage.machine.run(&["reload", "chat"]));
+        let new = daemon.wait_replica("chat", "the successor", |it| {
+            it["state"] == "ready" && it["pid"] != old["pid"]
+        });
+        crate::kill(pid(&new));
+        daemon.wait_replica("chat", "another start", |it| {
+            it["state"] == "ready" && it["pid"] != new["pid"] && it["restarts"] == 1
+        });
+        let _ = reload.join().unwrap().code(0);
+    });
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
+#[test]
+fn a_pool_that_leaves_the_file_and_is_leased_holds_up_no_other_and_may_come_back() {
+    let stage = Stage::new();
+    let machine = &stage.machine;
+    let mut pools = [stage.pool("chat", &[]), stage.pool("code", &[])];
+    pools[0]["supervision"]["drain_deadline"] = json!("10m");
+    machine.write_pools(&pools[..1]);
+    let daemon = stage.serve(&[]);
+    let old = daemon.wait_state("chat", "ready");
+    let held = lease(&stage, &daemon);
+    let read_again = |times: usize| {
+        daemon.running.signal(Signal::HUP);
+        wait_for("the file to be read", RUN_LIMIT, || {
+            let said = daemon.running.stderr();
+            match said.matches("pool file read again").count() == times {
+                true => Ok(()),
+                false => Err(said),
+            }
+        });
+    };
+    machine.write_pools(&pools[1..]);
+    read_again(1);
+    // Before the lease runs out.
+    daemon.wait_state("code", "ready");
+    assert!(is_there(pid(&old)));
+    machine.write_pools(&pools);
+    read_again(2);
+    let id = held.body["lease_id"].as_str().unwrap();
+    let _ = ask(&stage, &daemon, "DELETE", &format!("{LEASES}/{id}"));
+    daemon.wait_replica("chat", "an engine of the pool that came back", |it| {
+        it["state"] == "ready" && it["pid"] != old["pid"]
+    });
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_twice_waits_for_no_lease() {
+    let stage = Stage::new();
+    stage.machine.write_pool(&stage.pool("chat", &[]));
+    let daemon = stage.serve(&[]);
+    daemon.wait_state("chat", "ready");
+    let _held = lease(&stage, &daemon);
+    daemon.running.signal(Signal::TERM);
+    daemon.wait_state("chat", "draining");
+    let start = Instant::now();
+    let run = daemon.end(Signal::TERM, 0);
+    run.says("1 lease was still held");
+    assert!(start.elapsed() < RUN_LIMIT / 2, "{:?}", start.elapsed());
 }

@@ -65,7 +65,7 @@ pub(in crate::cli) async fn run(
     }
     let _only = only_one(context, arguments.replace).await?;
     // Before anything runs that a signal would have to end.
-    let signals = Signals::new();
+    let mut signals = Signals::new();
     let token = token(context, arguments)?;
     let request = request(context, &arguments.pools);
     let manager = PoolManager::builder(host.clone())
@@ -113,9 +113,17 @@ pub(in crate::cli) async fn run(
         tokio::spawn(async move { manager.up_all().await })
     };
     let resting = tokio::spawn(rest_after_work(manager.clone()));
-    let (exit, ending) = until_told(&manager, &api, arguments, signals).await;
+    let (exit, ending) = until_told(&manager, &api, arguments, &mut signals).await;
     service_manager.stopping();
-    manager.shutdown(ending).await;
+    let ends = manager.shutdown(ending);
+    tokio::pin!(ends);
+    tokio::select! {
+        () = &mut ends => {}
+        // Told once more, it waits for nobody's leases.
+        () = signals.to_end(), if ending == Ending::Stop => {
+            tokio::join!(manager.down_all(), ends);
+        }
+    }
     resting.abort();
     bringing_up.abort();
     doors.cancel();
@@ -160,6 +168,14 @@ impl Signals {
             interrupt: of(SignalKind::interrupt()),
         }
     }
+
+    /// Resolves when it is told to end.
+    async fn to_end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Waits for what ends the daemon; a HUP reads the pool file again.
@@ -167,7 +183,7 @@ async fn until_told(
     manager: &PoolManager,
     api: &Api,
     arguments: &ServeArguments,
-    mut signals: Signals,
+    signals: &mut Signals,
 ) -> (Exit, Ending) {
     let told = match arguments.on_term {
         OnTerm::Stop => Ending::Stop,

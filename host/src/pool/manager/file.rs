@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use super::{PoolManager, at_rest};
@@ -22,6 +23,9 @@ use crate::{
         telling::Wanted,
     },
 };
+
+/// Longest time for which what has changed in a file waits for what is no longer in it.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(15);
 
 /// What came of a reload.
 #[derive(
@@ -137,6 +141,7 @@ impl PoolManager {
     async fn apply(&self) -> Result<ConfigChanges, PoolError> {
         let inner = &self.inner;
         let (mut changes, called) = self.make_known().await?;
+        self.stop_removed(&changes.removed).await;
         let runs = |pool: &&String| {
             let status = inner.registry.status(pool);
             status.is_ok_and(|it| it.want == Want::Up || !at_rest(&it))
@@ -157,6 +162,20 @@ impl PoolManager {
             .map(|(pool, error)| self.not_applied(pool, &error))
             .collect();
         Ok(changes)
+    }
+
+    /// Stops pools that are in the file no longer. What they have is free for others as a rule when this
+    /// returns; one that has leases for longer than that drains on.
+    async fn stop_removed(&self, removed: &[String]) {
+        let stops = removed.iter().map(|pool| {
+            let (manager, pool) = (self.clone(), pool.clone());
+            self.inner.tasks.spawn(async move {
+                let _ = manager.drain(&pool, None).await;
+                manager.inner.forget(&pool);
+            })
+        });
+        let all = futures_util::future::join_all(stops);
+        let _ = tokio::time::timeout(REMOVAL_LIMIT, all).await;
     }
 
     fn not_applied(&self, pool: &str, error: &PoolError) -> NotApplied {
@@ -181,21 +200,17 @@ impl PoolManager {
         } = reading.await.expect("reading does not panic")?;
         let (mut changes, called) = {
             let pools = inner.pools();
-            let old = pools.iter().map(|(name, it)| (name, &it.configured));
-            let old = old.collect();
+            let old = pools.iter().filter(|(_, it)| !it.is_leaving);
+            let old = old.map(|(name, it)| (name, &it.configured)).collect();
             (changes_between(&old, &fresh), called_for(&old, &fresh))
         };
         changes.notify = inner.tell(wanted);
-        let removals = changes.removed.iter().map(|pool| async {
-            let _ = self.drain(pool, None).await;
-            inner.forget(pool);
-        });
-        futures_util::future::join_all(removals).await;
+        changes.removed.iter().for_each(|pool| inner.let_go(pool));
         for (name, configured) in fresh {
-            if changes.added.contains(&name) {
+            // One that came back before it had stopped is known.
+            let is_new = changes.added.contains(&name);
+            if (is_new || changes.changed.contains(&name)) && !inner.configure(&configured) {
                 inner.add(configured);
-            } else if changes.changed.contains(&name) {
-                inner.configure(&name, configured);
             }
         }
         let human = format!(
