@@ -3,6 +3,7 @@
 //! [`Host::choose`] finds the pool, its provider and its policy; [`Host::plan`] says what would be
 //! done and run; [`Host::obtain`] does it; [`Host::start`] makes an engine of it that answers.
 
+mod again;
 mod choose;
 mod contained;
 mod error;
@@ -22,6 +23,7 @@ use crate::narrate::Actor;
 
 const ACTOR: Actor = Actor::EngineProvisioner;
 
+pub(crate) use again::same_gpus;
 pub use choose::Chosen;
 pub use contained::{Contained, contained};
 pub use error::DriveError;

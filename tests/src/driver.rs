@@ -16,11 +16,29 @@ use crate::repository_root;
 /// Without a C compiler, which `scripts/setup-tests` installs.
 #[must_use]
 pub fn fake_driver(below: &Path) -> PathBuf {
+    driver(below, &[])
+}
+
+/// The same; free is what is left of a card by the engines below this directory that were given it alone,
+/// each of which takes so many GiB.
+///
+/// # Panics
+///
+/// Without a C compiler, which `scripts/setup-tests` installs.
+#[must_use]
+pub fn fake_driver_of_engines_that_take(below: &Path, gibibytes: u32) -> PathBuf {
+    let place = format!("-DBELOW=\"{}\"", below.display());
+    driver(below, &[format!("-DHOLDS={gibibytes}"), place])
+}
+
+fn driver(below: &Path, more: &[String]) -> PathBuf {
     let directory = below.join("driver");
     fs::create_dir(&directory).unwrap();
     let library = directory.join("libnvidia-ml.so.1");
     let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-w", "-DMUTE", "-DTWO", "-o"])
+        .args(["-shared", "-fPIC", "-w", "-DMUTE", "-DTWO"])
+        .args(more)
+        .arg("-o")
         .arg(&library)
         .arg(repository_root().join("host/tests/nvml/fake.c"))
         .status()

@@ -41,7 +41,7 @@ pub use containers::{
     ImageFile, KeptBlob, PushedIndex, Registry, basic, this_architecture,
 };
 pub use downloads::{kill_directories, kill_downloads};
-pub use driver::fake_driver;
+pub use driver::{fake_driver, fake_driver_of_engines_that_take};
 pub use ends::{assert_ends, end_rounds};
 pub use fixture::{Repository, container_pool, fixture_pool};
 pub use http::{Asked, Reply};

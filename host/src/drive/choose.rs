@@ -1,8 +1,10 @@
 //! From what is wanted to a pool, its policy and an open provider.
 
+use std::sync::Arc;
+
 use engine_provider_api::{Mode, ProviderInfo};
 
-use super::{DriveError, Host, Request, vet};
+use super::{DriveError, Host, Request, again::Made, vet};
 use crate::{
     config::{
         options,
@@ -32,6 +34,8 @@ pub struct Chosen {
     pub info: ProviderInfo,
     /// Tells about this pool.
     pub narrator: Narrator,
+    /// What was chosen, pinned and resolved before, where it is the same again.
+    pub(super) made: Option<Arc<Made>>,
 }
 
 impl Host {
@@ -43,12 +47,24 @@ impl Host {
             Selected::Pool(wanted) => wanted.pool.engine.clone(),
             Selected::DefaultPool { engine } => engine.clone(),
         };
-        let (found, session, info) = self.open_provider(&engine, request).await?;
+        let opened = self.open_provider(&engine, request).await?;
+        let (_, _, info) = &opened;
         let mut wanted = match selected {
             Selected::Pool(wanted) => *wanted,
             Selected::DefaultPool { .. } => Wanted::of_default(info.default_pool.clone()),
         };
         wanted.overlay(&request.overlay)?;
+        self.settle(opened, wanted, request, None)
+    }
+
+    /// Settles what may be done with a pool, the command line applied.
+    pub(super) fn settle(
+        &self,
+        (found, session, info): (Found, Session, ProviderInfo),
+        mut wanted: Wanted,
+        request: &Request,
+        made: Option<Arc<Made>>,
+    ) -> Result<Chosen, Failure> {
         let policy = self.policy(&wanted.requests)?;
         wanted.apply(&policy);
         options::check(&info.options_schema, &wanted.pool.options)
@@ -83,6 +99,7 @@ impl Host {
             session,
             info,
             narrator,
+            made,
         })
     }
 

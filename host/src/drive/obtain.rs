@@ -1,11 +1,12 @@
 //! From a plan to results, and to an engine that can be started.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use engine_provider_api::{Act, Facts, Plan, PreparedEngine, Step};
 
 use super::{
     Chosen, DriveError, Host, Planned, Request,
+    again::Made,
     plan::{artifacts_of, prepare},
     room,
 };
@@ -33,6 +34,8 @@ pub struct Obtained {
     pub(super) plan: Plan,
     /// What its steps were given.
     pub(super) context: act::Context,
+    /// What it was made of.
+    pub(super) made: Arc<Made>,
 }
 
 impl Host {
@@ -91,7 +94,14 @@ impl Host {
         }
         let human = format!("engine {} is prepared", engine.engine_version);
         narrator.done(ACTOR, "complete", &pool, human, start.elapsed());
+        let made = Made::new(
+            request,
+            planned.chosen.wanted.clone(),
+            planned.pins,
+            [planned.written, plan.clone()],
+        );
         Ok(Obtained {
+            made: Arc::new(made),
             chosen: planned.chosen,
             engine,
             artifacts,

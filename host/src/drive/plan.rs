@@ -116,12 +116,19 @@ impl Host {
         vet::plan(&plan, &chosen.wanted.pool)
             .map_err(|asked| DriveError::overreach(&chosen.info.name, asked))?;
         let mut context = self.act_context(&chosen, &facts, package_index, &plan, request.verify);
-        let pins = Pins::of(&chosen, request)?;
+        let made = chosen.made.clone();
+        let pins = match &made {
+            Some(made) => made.pins.clone(),
+            None => Pins::of(&chosen, request)?,
+        };
         context.refresh_models = request.lock.renews(Part::Model);
         context.refresh_images = request.lock.renews(Part::Engine);
         let written = plan;
         let plan = pin(&chosen, &mut context, &pins, &written, request).await?;
+        let known = made.and_then(|made| made.resolved(&written));
         let (plan, unresolved) = match request.lock {
+            // Nothing is asked again: it is to be the same.
+            _ if known.is_some() => (known.unwrap_or(plan), Vec::new()),
             LockUse::Pins => resolve_if_possible(&context, plan, foreign).await,
             _ if foreign => return Err(DriveError::ForeignFacts.into()),
             // What is to be exact, or is written down, is known.

@@ -9,7 +9,7 @@ use std::{
 use engine_provider_api::{Facts, Pool, PreparedEngine};
 use futures_util::future::BoxFuture;
 
-use super::{Host, Obtained, Request};
+use super::{Host, Obtained, Request, again::Made};
 use crate::{
     act::Artifacts,
     container::{self, Images},
@@ -39,7 +39,7 @@ struct Parts {
     /// The same for whoever runs it.
     holds: Vec<PathBuf>,
     facts: Facts,
-    pool: Pool,
+    made: Arc<Made>,
     policy: Policy,
     narrator: Narrator,
     provider_version: String,
@@ -99,7 +99,7 @@ impl Obtained {
                 holds: uses.locks(),
                 _uses: uses,
                 facts: self.facts.clone(),
-                pool: self.chosen.wanted.pool.clone(),
+                made: Arc::clone(&self.made),
                 policy: self.chosen.policy.clone(),
                 narrator: self.chosen.narrator.clone(),
                 provider_version: self.chosen.info.version.clone(),
@@ -130,7 +130,12 @@ impl Startable {
     /// The pool, policy and flags applied.
     #[must_use]
     pub fn pool(&self) -> &Pool {
-        &self.parts.pool
+        &self.parts.made.wanted.pool
+    }
+
+    /// What it was made of.
+    pub(super) fn made(&self) -> &Arc<Made> {
+        &self.parts.made
     }
 
     /// Version of the provider that prepared it.
@@ -145,7 +150,7 @@ impl Startable {
         let (one, two) = (&*self.parts, &*other.parts);
         one.engine == two.engine
             && one.artifacts == two.artifacts
-            && of_each(&one.pool) == of_each(&two.pool)
+            && of_each(self.pool()) == of_each(other.pool())
     }
 
     /// Tells about this pool.
@@ -334,7 +339,7 @@ impl Host {
             artifacts: &parts.artifacts,
             holds: &parts.holds,
             facts: &parts.facts,
-            pool: &parts.pool,
+            pool: startable.pool(),
             replica: given.place.replica,
             home: &self.home,
             handoff_directory: given.place.handoff_directory,

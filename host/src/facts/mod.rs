@@ -29,7 +29,7 @@ mod tools;
 
 use std::path::PathBuf;
 
-use engine_provider_api::{Facts, Memory, ToolProbe};
+use engine_provider_api::{Facts, Gpus, Memory, ToolProbe};
 
 pub use asking::{Ask, Processes, VERSION_LIMIT};
 pub use file::read;
@@ -111,6 +111,12 @@ impl Collector<'_> {
         let program = self.probe_program.as_ref()?;
         let versions = asking::Versions::new(self.asker, &self.roots, self.identity, None);
         gpu::memory_of(&versions, program, pids).await
+    }
+
+    /// Looks at the GPUs alone, as the driver shows them now. Bounded: a few seconds at worst.
+    pub async fn gpus(&self) -> Gpus {
+        let versions = asking::Versions::new(self.asker, &self.roots, self.identity, None);
+        gpu::gpus(&versions, self.probe_program.as_ref()).await
     }
 
     /// Looks at the machine, container runtimes included.

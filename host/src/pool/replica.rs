@@ -26,8 +26,10 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::task::{Order, Progress, ReplicaTask, Swapped};
 use self::{swap::Left, task::Orders};
 use super::{
-    Caller, Cause, ReplicaState, Schedule, Supervision, manager::Inner, placing::uses_gpus,
-    serving::Serving, turn::Turn,
+    Caller, Cause, ReplicaState, Schedule, Supervision,
+    manager::Inner,
+    serving::{Fall, Serving},
+    turn::Turn,
 };
 use crate::{
     drive::{Host, Request, Startable},
@@ -44,8 +46,10 @@ pub(super) struct Replica {
     pub(super) supervision: Supervision,
     pub(super) narrator: Narrator,
     schedule: Schedule,
-    /// What was started last: a start after a crash needs no provider.
+    /// What was started last, whatever the pool file says by now.
     startable: Option<Startable>,
+    /// Whether that did not come up: something of it may be gone, it is made again.
+    is_stale: bool,
     /// For whom it is started first; later starts are its own.
     caller: Caller,
     progress: watch::Sender<Progress>,
@@ -66,7 +70,7 @@ enum Fate {
 /// What comes for an engine that serves.
 enum Came {
     /// It has fallen.
-    Fall(Cause, Because),
+    Fall(Fall),
     /// What the pool file has now is prepared.
     Prepared(Box<Result<Startable, Failure>>),
     /// It has served for so long that its failures are forgotten.
@@ -104,6 +108,7 @@ impl Replica {
             narrator,
             schedule: Schedule::default(),
             startable: None,
+            is_stale: false,
             caller: Caller::default(),
             progress: watch::Sender::new(Progress::Coming),
             may_adopt: true,
@@ -115,6 +120,7 @@ impl Replica {
         self.show(|status| {
             status.restarts = 0;
             status.restarts_by.clear();
+            status.breaker = self.schedule.breaker();
         });
     }
 
@@ -133,6 +139,8 @@ impl Replica {
     async fn run(mut self, mut orders: Orders) {
         loop {
             self.schedule.starting();
+            let breaker = self.schedule.breaker();
+            self.show(|status| status.breaker = breaker);
             self.progress.send_replace(Progress::Coming);
             match self.once(&mut orders).await {
                 Fate::Ended => break,
@@ -163,6 +171,7 @@ impl Replica {
         host.cancel = self.shared.end.child_token();
         let cancel = host.cancel.clone();
         let mut told_to_end = None;
+        let mut is_asked_for = false;
         let mut later = Vec::new();
         let brought_up = {
             // On the heap: so large a future would be copied over the stack of whoever polls this one, and
@@ -172,7 +181,7 @@ impl Replica {
                 tokio::select! {
                     brought_up = &mut coming => break brought_up,
                     order = orders.recv() => match order {
-                        Some(Order::TryNow) => {}
+                        Some(Order::TryNow) => is_asked_for = true,
                         // Of an engine that serves, or has fallen: it is one of them soon.
                         Some(order @ (Order::Supervise(_) | Order::Swap { .. })) => later.push(order),
                         // It ends the sooner; what came up all the same is ended below.
@@ -189,6 +198,9 @@ impl Replica {
             }
         };
         orders.put_back(later);
+        if is_asked_for {
+            self.forget_what_failed();
+        }
         self.shared.worked.send_replace(());
         job.end(brought_up.as_ref().err().map(|because| because as _));
         let brought_up = match (brought_up, told_to_end) {
@@ -227,28 +239,35 @@ impl Replica {
         {
             return Ok(serving);
         }
-        let startable = match self.startable.clone() {
-            Some(startable) => startable,
-            None => {
+        let startable = match &self.startable {
+            Some(startable) if !self.is_stale => startable.clone(),
+            known => {
                 self.show(|status| status.set(ReplicaState::Preparing, "obtains engine and model"));
-                let permit = tokio::select! {
-                    permit = self.shared.preparations.acquire() => Some(permit),
-                    // Then what follows ends at once, and says so.
-                    () = host.cancel.cancelled() => None,
-                };
-                let startable = host.startable(&self.request).await?;
-                drop(permit);
-                startable
+                match known {
+                    Some(known) => self.prepare(host, host.startable_again(known)).await?,
+                    None => self.prepare(host, host.startable(&self.request)).await?,
+                }
             }
         };
         self.show(|status| {
             status.set(ReplicaState::Starting, "loads");
         });
         let serving = Box::pin(Serving::start(self, host, &startable, false)).await;
-        // What was obtained may be gone since, or other GPUs be free: the next start looks again.
-        let lasts = serving.is_ok() && !uses_gpus(&startable);
-        self.startable = lasts.then_some(startable);
+        self.starts_from(startable);
+        self.is_stale = serving.is_err();
         serving
+    }
+
+    /// What the next start starts, unless it is told otherwise.
+    fn starts_from(&mut self, startable: Startable) {
+        self.startable = Some(startable);
+        self.is_stale = false;
+    }
+
+    /// Somebody asks for it, who may have changed what keeps it from coming up: the next start takes what the
+    /// pool file has.
+    fn forget_what_failed(&mut self) {
+        self.startable.take_if(|_| self.is_stale);
     }
 
     /// Watches over an engine that is ready.
@@ -263,7 +282,12 @@ impl Replica {
         });
         loop {
             match self.next(&serving, &mut preparing, orders).await {
-                Came::Fall(cause, because) => return Fate::Fell { cause, because },
+                Came::Fall(fall) => {
+                    let settings = &self.supervision;
+                    let accounting = serving.account_for(fall, settings, self);
+                    let (cause, because) = Box::pin(accounting).await;
+                    return Fate::Fell { cause, because };
+                }
                 Came::Prepared(prepared) => {
                     preparing = None;
                     // A reload may have come first, with a newer pool file than this one's.
@@ -326,7 +350,7 @@ impl Replica {
         tokio::pin!(falls);
         loop {
             tokio::select! {
-                (cause, because) = &mut falls => return Came::Fall(cause, because),
+                fall = &mut falls => return Came::Fall(fall),
                 prepared = ready_of(preparing) => return Came::Prepared(Box::new(prepared)),
                 () = until(well) => return Came::Well,
                 order = orders.recv() => match order {
@@ -349,10 +373,7 @@ impl Left {
     fn without_engine(self) -> Option<Fate> {
         match self {
             Self::Serving => None,
-            Self::Lost(because) => Some(Fate::Fell {
-                cause: Cause::Start,
-                because,
-            }),
+            Self::Lost(cause, because) => Some(Fate::Fell { cause, because }),
             Self::Nothing => Some(Fate::GivenUp),
         }
     }

@@ -40,6 +40,18 @@ pub(super) struct Serving {
     looks: Mutex<Looks>,
 }
 
+/// How an engine that served has fallen.
+#[derive(Debug)]
+pub(super) enum Fall {
+    /// It has ended.
+    Ended(EngineEnd),
+    /// It runs and does not answer.
+    Hung {
+        /// What its probe said last.
+        said: String,
+    },
+}
+
 /// How an engine answers when it is asked whether it lives.
 #[derive(Debug, Default)]
 struct Looks {
@@ -59,6 +71,7 @@ impl Serving {
         beside: bool,
     ) -> Result<Self, Because> {
         let Placed {
+            base,
             startable: placed,
             mut reserved,
         } = Box::pin(replica.place(host, startable)).await?;
@@ -86,10 +99,11 @@ impl Serving {
             if let Some(limit) = replica.shared.outlive {
                 engine.keep_for(limit).await?;
             }
+            reserved.transfer_to(engine.instance().process).await?;
+            // Last: from here on it is this one that whoever reads handoffs is led to.
             if beside {
                 engine.take_over()?;
             }
-            reserved.transfer_to(engine.instance().process).await?;
             Ok::<(), Failure>(())
         };
         if let Err(error) = ready.await {
@@ -108,7 +122,7 @@ impl Serving {
         });
         Ok(Self {
             engine,
-            startable: Some(startable.clone()),
+            startable: Some(base),
             reserved,
             epoch,
             looks: Mutex::default(),
@@ -170,12 +184,16 @@ impl Serving {
         })
     }
 
-    /// Whether a start of this would give another engine than the one that was adopted.
-    pub(super) fn differs(&self, replica: &Replica, startable: &Startable) -> bool {
+    /// Whether a start of this would give another engine than the one that was adopted, which may keep its
+    /// GPUs.
+    pub(super) async fn differs(&self, replica: &Replica, startable: &Startable) -> bool {
         let host = &replica.shared.host;
+        let Ok(placed) = replica.place_on(host, startable, &self.reserved).await else {
+            return true;
+        };
         let handoffs = &replica.request.handoff_dir;
         let running = self.engine.instance();
-        let difference = host.difference(startable, &replica.name, handoffs, running);
+        let difference = host.difference(&placed, &replica.name, handoffs, running);
         // What cannot be compared is not taken for the same.
         difference.map_or(true, |lines| !lines.is_empty())
     }
@@ -201,15 +219,24 @@ impl Serving {
         let _ = self.engine.wait_exit().await;
     }
 
-    /// Resolves when it has fallen: ended, or hung and then ended here.
-    pub(super) async fn falls(
+    /// Resolves when it has fallen. Nothing is done about it yet: whoever waits may be interrupted.
+    pub(super) async fn falls(&self, settings: &Supervision, replica: &Replica) -> Fall {
+        tokio::select! {
+            end = self.engine.wait_exit() => Fall::Ended(end),
+            said = self.hangs(settings, replica) => Fall::Hung { said },
+        }
+    }
+
+    /// What a fall was; one that hangs is ended.
+    pub(super) async fn account_for(
         &self,
+        fall: Fall,
         settings: &Supervision,
         replica: &Replica,
     ) -> (Cause, Because) {
-        let hung = tokio::select! {
-            end = self.engine.wait_exit() => return fell(end, replica),
-            hung = self.hangs(settings, replica) => hung,
+        let said = match fall {
+            Fall::Ended(end) => return fell(end, replica),
+            Fall::Hung { said } => said,
         };
         let finding = self.engine.finding();
         let cause = Cause::of_hang(finding.as_ref());
@@ -217,7 +244,7 @@ impl Serving {
             pool: replica.pool.clone(),
             replica: replica.name.clone(),
             asked: settings.liveness_failures,
-            said: hung,
+            said,
             finding: finding.map(Box::new),
         };
         let narrator = &replica.narrator;

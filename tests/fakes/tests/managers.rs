@@ -5,7 +5,6 @@ use std::{
     fs,
     future::Future,
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
@@ -55,15 +54,8 @@ impl Place {
 
     /// Gives it two cards of 24 GiB, half of them free, by a driver's library that is a fake one.
     fn with_cards(mut self) -> Self {
-        let directory = self.machine.root().join("driver");
-        fs::create_dir(&directory).unwrap();
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-w", "-DMUTE", "-DTWO", "-o"])
-            .arg(directory.join("libnvidia-ml.so.1"))
-            .arg(e2e::repository_root().join("host/tests/nvml/fake.c"))
-            .status()
-            .expect("scripts/setup-tests installs a C compiler");
-        assert!(status.success());
+        let library = e2e::fake_driver(self.machine.root());
+        let directory = library.parent().expect("it lies in one of its own");
         self.environment = self.environment.with("LD_LIBRARY_PATH", directory);
         self
     }

@@ -1,13 +1,16 @@
 //! Where replicas go: main memory and GPUs are looked at before each start. The driver's library is a fake
 //! one, which shows two cards of 24 GiB, half of them free.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use e2e::{RUN_LIMIT, fake_driver, wait_for};
+use e2e::{RUN_LIMIT, fake_driver, fake_driver_of_engines_that_take, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{Stage, kill, pid};
+use crate::{Daemon, Stage, kill, pid};
 
 const GIB: u64 = 1 << 30;
 
@@ -17,9 +20,13 @@ const PROOF: [&str; 2] = ["--print-line", "sees device 0"];
 /// Gives the machine of a stage its cards; where the driver's library lies.
 fn with_cards(stage: &mut Stage) -> PathBuf {
     let library = fake_driver(stage.machine.root());
+    lend(stage, &library);
+    library
+}
+
+fn lend(stage: &mut Stage, library: &Path) {
     let directory = library.parent().unwrap().to_str().unwrap();
     stage.machine.lend("LD_LIBRARY_PATH", directory);
-    library
 }
 
 fn on_gpus(stage: &Stage, id: &str, policy: &str, vram_bytes: u64) -> Value {
@@ -158,4 +165,86 @@ fn replicas_get_a_gpu_each_and_what_does_not_fit_beside_them_is_refused() {
     refusal.says("no GPU has room").says("8.0 GiB reserved");
     let _ = stage.machine.run(&["down", "pair"]).code(0);
     let _ = daemon.end(Signal::TERM, 0);
+}
+
+/// The command line of the engine of a pool's one replica.
+fn command(replica: &Value) -> String {
+    let words = fs::read(format!("/proc/{}/cmdline", pid(replica))).expect("it serves");
+    String::from_utf8_lossy(&words).replace('\0', " ")
+}
+
+/// Waits until another engine than this one serves as the pool's one replica.
+fn wait_other(daemon: &Daemon<'_>, pool: &str, before: &Value) -> Value {
+    daemon.wait_replica(pool, "another engine", |it| {
+        it["state"] == "ready" && it["pid"] != before["pid"]
+    })
+}
+
+#[test]
+fn a_reload_that_has_room_only_where_the_old_engine_was_swaps_or_brings_back_what_ran_before() {
+    let mut stage = Stage::new();
+    let library = fake_driver_of_engines_that_take(stage.machine.root(), 20);
+    lend(&mut stage, &library);
+    let with = |flags: &[&str]| {
+        let mut chat = on_gpus(&stage, "chat", "require", 20 * GIB);
+        let more = flags.iter().map(|flag| json!(flag));
+        chat["provisioning"]["flags"]
+            .as_array_mut()
+            .unwrap()
+            .extend(more);
+        let other = on_gpus(&stage, "other", "require", 20 * GIB);
+        stage.machine.write_pools(&[chat, other]);
+    };
+    with(&["--load-ms", "1"]);
+    let daemon = stage.serve(&[]);
+    let (first, _) = (
+        daemon.wait_state("chat", "ready"),
+        daemon.wait_state("other", "ready"),
+    );
+
+    with(&["--load-ms", "2"]);
+    let _ = stage.machine.run(&["reload", "chat"]).code(0);
+    let second = daemon.wait_state("chat", "ready");
+    assert!(
+        command(&second).contains("--load-ms 2"),
+        "{}",
+        command(&second)
+    );
+    assert_eq!(second["device_mask"], first["device_mask"]);
+
+    with(&["--exit-after-ms", "1", "--exit-code", "7"]);
+    let run = stage.machine.run(&["reload", "chat"]).code(10);
+    run.says("was started again and serves").says("exit code 7");
+    let back = daemon.wait_state("chat", "ready");
+    assert!(command(&back).contains("--load-ms 2"), "{}", command(&back));
+    // A crash is no reason to run what the file says by now.
+    kill(pid(&back));
+    let again = wait_other(&daemon, "chat", &back);
+    assert_eq!(
+        command(&again).contains("--exit-after-ms"),
+        false,
+        "{}",
+        command(&again)
+    );
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
+#[test]
+fn an_engine_on_one_of_several_gpus_is_taken_over_by_the_next_daemon_and_stays() {
+    let mut stage = Stage::new();
+    with_cards(&mut stage);
+    stage
+        .machine
+        .write_pool(&on_gpus(&stage, "chat", "require", GIB));
+    let daemon = stage.serve(&[]);
+    let first = daemon.wait_state("chat", "ready");
+    let _ = daemon.running.end(Signal::KILL).code(137);
+    let next = stage.serve(&[]);
+    next.wait_state("chat", "ready");
+    // By the end of this it has been compared with what the file has.
+    let _ = stage.machine.run(&["reload", "chat"]).code(0);
+    let kept = next.wait_state("chat", "ready");
+    assert_eq!(kept["pid"], first["pid"], "{kept:#}");
+    assert_eq!(kept["device_mask"], json!(["GPU-0"]));
+    let _ = next.end(Signal::TERM, 0);
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use e2e::{Built, RUN_LIMIT, children_of, wait_for};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Stage, kill, pid};
 
@@ -41,18 +41,27 @@ fn one_that_is_tried_while_somebody_writes_the_pool_file_comes_up_once_it_is_who
     pool["supervision"]["backoff"] = json!({"initial": "50ms", "max": "50ms"});
     stage.machine.write_pool(&pool);
     let daemon = stage.serve(&[]);
+    let is_tried = |it: &Value| {
+        let error = it["last_error"]["message"].as_str();
+        error.is_some_and(|error| error.contains("exit code 7"))
+    };
+    daemon.wait_replica("chat", "a try of the engine", is_tried);
     for half in ["", "pools: [{id: chat, eng"] {
         stage.machine.write("pools.yaml", half);
+        // By itself it tries what it has tried, whatever the file says by now.
+        let tries = |it: &Value| it["restarts"].as_u64().unwrap();
+        let before = tries(&daemon.status("chat")["replicas"][0]);
+        daemon.wait_replica("chat", "more tries", |it| {
+            tries(it) > before + 2 && is_tried(it)
+        });
+        let _ = stage.machine.run(&["up", "chat"]).code(10);
         let tried = daemon.wait_replica("chat", "a try", |it| {
             let error = it["last_error"]["message"].as_str();
             error.is_some_and(|error| error.contains("`pools.yaml` has an error"))
         });
         assert_ne!(tried["state"], "failed", "{tried:#}");
         stage.machine.write_pool(&pool);
-        daemon.wait_replica("chat", "a try of the engine", |it| {
-            let error = it["last_error"]["message"].as_str();
-            error.is_some_and(|error| error.contains("exit code 7"))
-        });
+        daemon.wait_replica("chat", "a try of the engine", is_tried);
     }
     fs::remove_file(&blocked).unwrap();
     daemon.wait_state("chat", "ready");
@@ -99,6 +108,7 @@ fn the_breaker_tries_once_opens_again_on_a_failure_and_closes_on_a_stable_run() 
     }
     fs::remove_file(&blocked).unwrap();
     let on_trial = daemon.wait_state("chat", "ready");
+    assert_eq!(on_trial["breaker"], "half-open", "{on_trial:#}");
     assert!(on_trial["last_error"].is_null(), "{on_trial:#}");
     daemon.wait_replica("chat", "a closed breaker", |it| it["breaker"] == "closed");
     // From here on a failure is a first one.
@@ -120,6 +130,25 @@ fn the_breaker_tries_once_opens_again_on_a_failure_and_closes_on_a_stable_run() 
             Err(page)
         }
     });
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
+#[test]
+fn a_breaker_is_closed_by_whoever_brings_the_pool_up() {
+    let stage = Stage::new();
+    let blocked = stage.machine.root().join("blocked");
+    let flags = ["--exit-if", blocked.to_str().unwrap(), "--exit-code", "7"];
+    let mut pool = stage.pool("chat", &flags);
+    pool["supervision"]["breaker"] = json!({"failures": 1, "open": "10m"});
+    stage.machine.write_pool(&pool);
+    fs::write(&blocked, "").unwrap();
+    let daemon = stage.serve(&[]);
+    let broken = daemon.wait_state("chat", "broken");
+    assert_eq!(broken["breaker"], "open", "{broken:#}");
+    fs::remove_file(&blocked).unwrap();
+    let _ = stage.machine.run(&["up", "chat"]).code(0);
+    let up = daemon.wait_state("chat", "ready");
+    assert_eq!(up["breaker"], "closed", "{up:#}");
     let _ = daemon.end(Signal::TERM, 0);
 }
 

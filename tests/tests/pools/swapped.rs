@@ -110,6 +110,66 @@ fn a_reload_whose_engine_dies_leaves_the_old_one_serving() {
     let _ = daemon.end(Signal::TERM, 0);
 }
 
+#[test]
+fn an_engine_that_falls_while_its_successor_loads_is_followed_by_it() {
+    let stage = Stage::new();
+    let machine = &stage.machine;
+    machine.write_pool(&stage.pool("chat", &[]));
+    let daemon = stage.serve(&[]);
+    let old = daemon.wait_state("chat", "ready");
+    let loaded = machine.root().join("loaded");
+    let flags = ["--load-until", loaded.to_str().unwrap()];
+    machine.write_pool(&stage.pool("chat", &flags));
+    let before = starts(&daemon);
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| machine.run(&["reload", "chat"]));
+        wait_start_after(&daemon, before);
+        crate::kill(pid(&old));
+        // Nobody is sent to it any more.
+        daemon.wait_replica("chat", "a replica that waits", |it| {
+            it["state"] == "starting" && it["url"].is_null()
+        });
+        fs::write(&loaded, "").unwrap();
+        let _ = reload.join().unwrap().code(0);
+    });
+    let new = daemon.wait_state("chat", "ready");
+    assert_eq!(
+        (&new["restarts"], handed(machine)),
+        (&json!(0), new["url"].as_str().unwrap().to_owned())
+    );
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
+#[test]
+fn an_engine_that_falls_while_its_successor_fails_is_started_again() {
+    let stage = Stage::new();
+    let machine = &stage.machine;
+    machine.write_pool(&stage.pool("chat", &[]));
+    let daemon = stage.serve(&[]);
+    let old = daemon.wait_state("chat", "ready");
+    let loads = [
+        "--load-ms",
+        "600000",
+        "--exit-after-ms",
+        "4000",
+        "--exit-code",
+        "7",
+    ];
+    machine.write_pool(&stage.pool("chat", &loads));
+    let before = starts(&daemon);
+    let run = thread::scope(|scope| {
+        let reload = scope.spawn(|| machine.run(&["reload", "chat"]));
+        wait_start_after(&daemon, before);
+        crate::kill(pid(&old));
+        reload.join().unwrap()
+    });
+    run.code(10)
+        .says("has fallen meanwhile and is started again");
+    let again = daemon.wait_state("chat", "ready");
+    assert!(!report(&again).contains("--exit-after-ms"), "{again:#}");
+    let _ = daemon.end(Signal::TERM, 0);
+}
+
 /// A pool that has one port and no other.
 fn with_one_port(stage: &Stage, port: u16, flags: &[&str]) {
     let mut pool = stage.pool("chat", flags);

@@ -29,6 +29,7 @@ use crate::{
 };
 
 /// What is locked for one pool in one mode, and how strictly it is meant.
+#[derive(Debug, Clone)]
 pub(super) struct Pins {
     path: PathBuf,
     /// Command that locks this pool, without the program.

@@ -82,12 +82,14 @@ impl Replica {
                 order = orders.recv() => match order {
                     Some(Order::TryNow) => {
                         self.schedule = Schedule::default();
+                        self.forget_what_failed();
                         return Then::Again;
                     }
                     Some(Order::Supervise(supervision)) => self.supervision = *supervision,
                     Some(Order::Swap { startable, reply, .. }) => {
                         // Nothing serves: the new one is simply started.
-                        let before = self.startable.replace(startable);
+                        let before = self.startable.take();
+                        self.starts_from(startable);
                         self.schedule = Schedule::default();
                         let _ = reply.send(Swapped::Done { before });
                         return Then::Another;

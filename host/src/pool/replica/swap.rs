@@ -3,6 +3,7 @@
 
 use std::{pin::pin, time::Instant};
 
+use futures_util::future::join;
 use tokio_util::sync::CancellationToken;
 
 use super::{Replica, task::Swapped};
@@ -10,13 +11,17 @@ use crate::{
     drive::{Host, Startable},
     fault::{Because, Failure, Fault as _},
     narrate::{Actor, Narrator},
-    pool::{ReplicaState, serving::Serving, turn::Turn},
+    pool::{
+        Cause, ReplicaState,
+        serving::{Fall, Serving},
+        turn::Turn,
+    },
 };
 
 /// Kind of [`crate::engine::EngineError::NoPort`].
 const NO_PORT: &str = "no-port";
 
-/// A swap that did not come about.
+/// A swap that did not come about, or whose engine did not last until its predecessor was gone.
 pub(super) struct Unswapped {
     pub(super) told: Swapped,
     pub(super) left: Left,
@@ -26,8 +31,8 @@ pub(super) struct Unswapped {
 pub(super) enum Left {
     /// An engine that serves.
     Serving,
-    /// None; why the last one did not come up.
-    Lost(Because),
+    /// None; why the last one fell, or did not come up.
+    Lost(Cause, Because),
     /// None; it was given up before the next one came up.
     Nothing,
 }
@@ -55,7 +60,7 @@ impl Replica {
         turn: &Turn,
     ) -> Left {
         let (failed, left) = match prepared {
-            Ok(startable) if serving.differs(self, &startable) => {
+            Ok(startable) if serving.differs(self, &startable).await => {
                 match self.swap(serving, startable, turn).await {
                     Err(Unswapped { told, left }) => match told {
                         Swapped::Failed { source, .. } => (Some(source), left),
@@ -65,7 +70,8 @@ impl Replica {
                 }
             }
             Ok(startable) => {
-                serving.startable = Some(startable);
+                serving.startable = Some(startable.clone());
+                self.starts_from(startable);
                 (None, Left::Serving)
             }
             Err(failure) => (Some(failure.into()), Left::Serving),
@@ -88,10 +94,13 @@ impl Replica {
         let same = match &serving.startable {
             Some(_) => serving.is_like(&startable),
             // Adopted, and not compared yet.
-            None => !serving.differs(self, &startable),
+            None => !serving.differs(self, &startable).await,
         };
         if same {
-            serving.startable.get_or_insert(startable);
+            if serving.startable.is_none() {
+                serving.startable = Some(startable.clone());
+                self.starts_from(startable);
+            }
             return Ok(Swapped::Same);
         }
         if turn.is_given_up() {
@@ -100,25 +109,63 @@ impl Replica {
         let mut host = self.shared.host.clone();
         host.cancel = turn.given_up().clone();
         if self.fits_beside(&startable).await {
-            match Serving::start(self, &host, &startable, true).await {
-                Ok(new) => {
+            let (started, fallen) = self.start_beside(serving, &host, &startable).await;
+            match (started, fallen) {
+                (Ok(new), _) => {
                     let old = std::mem::replace(serving, new);
                     let before = old.startable.clone();
-                    self.retire(old, startable.narrator(), turn).await;
-                    self.startable = Some(startable);
+                    let narrator = startable.narrator().clone();
+                    self.starts_from(startable);
                     self.schedule.ready(Instant::now());
-                    return Ok(Swapped::Done { before });
+                    return match self.retire(old, serving, &narrator, turn).await {
+                        None => Ok(Swapped::Done { before }),
+                        Some((cause, because)) => Err(Unswapped {
+                            told: Swapped::Done { before },
+                            left: Left::Lost(cause, because),
+                        }),
+                    };
                 }
-                Err(_) if turn.is_given_up() => return Err(Unswapped::given_up(Left::Serving)),
+                (Err(_), None) if turn.is_given_up() => {
+                    return Err(Unswapped::given_up(Left::Serving));
+                }
                 // Its one port is taken by the engine that serves: they can only follow each other.
-                Err(source) if source.kind() == NO_PORT => {}
-                Err(source) => {
+                (Err(source), _) if source.kind() == NO_PORT => {}
+                (Err(source), None) => {
                     let words = "the engine that ran before serves on";
                     return Err(Unswapped::failed(words, source, Left::Serving));
+                }
+                (Err(source), Some((cause, because))) => {
+                    let words =
+                        "the engine that ran before has fallen meanwhile and is started again";
+                    let lost = Left::Lost(cause, because);
+                    return Err(Unswapped::failed(words, source, lost));
                 }
             }
         }
         self.follow(serving, startable, &host, turn).await
+    }
+
+    /// Starts an engine beside the one that serves, and watches over that one; how it has fallen meanwhile,
+    /// where it has.
+    async fn start_beside(
+        &self,
+        serving: &Serving,
+        host: &Host,
+        startable: &Startable,
+    ) -> (Result<Serving, Because>, Option<(Cause, Because)>) {
+        let settings = &self.supervision;
+        let mut coming = pin!(Serving::start(self, host, startable, true));
+        let fall = tokio::select! {
+            started = &mut coming => return (started, None),
+            fall = serving.falls(settings, self) => fall,
+        };
+        self.show(|status| {
+            status.clear_engine();
+            status.set(ReplicaState::Starting, "loads what was reloaded");
+        });
+        let accounting = serving.account_for(fall, settings, self);
+        let (started, fallen) = join(coming, accounting).await;
+        (started, Some(fallen))
     }
 
     /// Stops this engine and starts another one in its place, or this one again.
@@ -136,7 +183,7 @@ impl Replica {
         let source = match Serving::start(self, host, &startable, false).await {
             Ok(new) => {
                 *serving = new;
-                self.startable = Some(startable);
+                self.starts_from(startable);
                 self.schedule.ready(Instant::now());
                 return Ok(Swapped::Done { before });
             }
@@ -146,7 +193,7 @@ impl Replica {
         let Some(before) = before else {
             let words = "the engine that ran before was an earlier daemon's and cannot be started \
                          again; what the pool file has is tried on";
-            let lost = Left::Lost(source.clone());
+            let lost = Left::Lost(Cause::Start, source.clone());
             return Err(Unswapped::failed(words, source, lost));
         };
         self.show(|status| status.set(ReplicaState::Starting, "loads what ran before"));
@@ -160,8 +207,11 @@ impl Replica {
             Err(_) if turn.is_given_up() => Err(Unswapped::given_up(Left::Nothing)),
             // Whether that passes decides about the next start: it is the old one that is tried.
             Err(lost) => {
+                self.starts_from(before);
+                self.is_stale = true;
                 let words = "the engine that ran before did not come up again; it is tried on";
-                Err(Unswapped::failed(words, source, Left::Lost(lost)))
+                let lost = Left::Lost(Cause::Start, lost);
+                Err(Unswapped::failed(words, source, lost))
             }
         }
     }
@@ -181,6 +231,8 @@ impl Replica {
         let deadline = self.supervision.drain_deadline;
         tokio::select! {
             _ = registry.unleased(&self.pool, &self.name, None, deadline) => {}
+            // Nobody's request is served any more.
+            () = serving.gone() => {}
             () = turn.given_up().cancelled() => {
                 self.show(|status| status.serve(&serving.engine));
                 return Err(Unswapped::given_up(Left::Serving));
@@ -194,14 +246,24 @@ impl Replica {
         }
     }
 
-    /// Ends an engine whose successor serves, once its leases have run out.
-    async fn retire(&self, old: Serving, narrator: &Narrator, turn: &Turn) {
+    /// Ends an engine whose successor serves, once its leases have run out, or at once where that one falls:
+    /// it is started again sooner. How it has fallen, where it has.
+    async fn retire(
+        &self,
+        old: Serving,
+        new: &Serving,
+        narrator: &Narrator,
+        turn: &Turn,
+    ) -> Option<(Cause, Because)> {
+        let settings = &self.supervision;
         let registry = &self.shared.registry;
-        let deadline = self.supervision.drain_deadline;
+        let deadline = settings.drain_deadline;
         let epoch = Some(old.epoch);
         let mut unleased = pin!(registry.unleased(&self.pool, &self.name, epoch, deadline));
-        tokio::select! {
-            _ = &mut unleased => {}
+        let fall: Option<Fall> = tokio::select! {
+            _ = &mut unleased => None,
+            () = old.gone() => None,
+            fall = new.falls(settings, self) => Some(fall),
             () = turn.given_up().cancelled() => {
                 // What is to come ends the successor too: it takes nothing new.
                 self.show(|status| {
@@ -212,12 +274,17 @@ impl Replica {
                     _ = unleased => {}
                     () = turn.hurry().cancelled() => {}
                 }
+                None
             }
-        }
+        };
         let hurry = CancellationToken::new();
         if let Err(error) = old.engine.stop_for(narrator, &hurry).await {
             self.narrator
                 .fail(Actor::PoolManager, "stop", &self.name, &error);
+        }
+        match fall {
+            None => None,
+            Some(fall) => Some(new.account_for(fall, settings, self).await),
         }
     }
 }

@@ -170,8 +170,12 @@ impl ReplicaTask {
     pub(in crate::pool) async fn settled(&self) -> Progress {
         let mut progress = self.told.subscribe();
         let settled = |it: &Progress| !matches!(it, Progress::Coming);
-        let progress = progress.wait_for(settled).await;
-        progress.map_or(Progress::Ended, |progress| progress.clone())
+        tokio::select! {
+            biased;
+            Ok(progress) = progress.wait_for(settled) => progress.clone(),
+            // A task that panicked says nothing more.
+            () = self.orders.closed() => Progress::Ended,
+        }
     }
 
     pub(in crate::pool) async fn swap(&self, startable: Startable, turn: Turn) -> Swapped {

@@ -36,6 +36,11 @@ impl Reserved {
         self.entry.as_ref().map_or(&[], |entry| &entry.devices)
     }
 
+    /// Whether a replica may keep its GPUs, as its pool and the machine are now.
+    pub(in crate::pool) fn may_stay(&self, want: &Placement<'_>, facts: &Facts) -> bool {
+        !self.shares().is_empty() && choose::may_stay(want, self.shares(), &facts.gpus)
+    }
+
     /// Device memory over all its GPUs, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {

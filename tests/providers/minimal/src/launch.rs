@@ -8,7 +8,7 @@ use engine_provider_api::{
     ReadinessProbe, Stop, Template, VersionProbe,
 };
 
-use crate::{needed, program};
+use crate::{devices, needed, program};
 
 /// Where the model is inside a container.
 const MODEL: &str = "/models/model.gguf";
@@ -18,6 +18,12 @@ pub(crate) fn launch(request: &PrepareRequest) -> Result<Launch, ProviderError> 
     let pool = &request.pool;
     let env = environment(&pool.provisioning.env);
     if let Some(program) = program(pool, request.mode) {
+        let mut env = env;
+        let devices = devices(request);
+        if !devices.is_empty() {
+            let devices = Template::new(devices.join(","));
+            env.insert("CUDA_VISIBLE_DEVICES".to_owned(), devices);
+        }
         return Ok(Launch::Process(ProcessLaunch {
             program,
             args: arguments(pool, "{model.path}"),
