@@ -22,6 +22,7 @@ fn assert_recovers(stage: &Stage) {
     assert_eq!(http_get(&format!("{url}/health")).unwrap().0, 200);
     let _ = next.end(Signal::INT).code(130);
     stage.assert_clean();
+    assert_eq!(stage.machine.store().work(), Vec::<String>::new());
 }
 
 /// Processes of the machine whose command line has this in it.
@@ -174,6 +175,7 @@ under_both! {
         let _ = running.end(Signal::INT).code(130);
         assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
         stage.assert_clean();
+        assert_eq!(stage.machine.store().work(), Vec::<String>::new());
         assert_recovers(&stage);
     }
 

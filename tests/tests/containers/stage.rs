@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// Longest time until nothing is left of what was stopped or killed.
 pub(crate) const ORPHAN_LIMIT: Duration = Duration::from_secs(120);
 
+/// Directory for temporary files below a machine's root.
+const TEMPORARY: &str = "temporary";
+
 /// Everything one test needs. What is dropped first stands first: a machine's directory can only be
 /// removed when no container uses it.
 pub(crate) struct Stage {
@@ -48,6 +51,9 @@ impl Stage {
     ) -> Self {
         containers.trust(&registry);
         containers.lend(&mut machine);
+        let temporary = machine.root().join(TEMPORARY);
+        fs::create_dir(&temporary).unwrap();
+        machine.lend("TMPDIR", temporary.to_str().unwrap());
         // Docker's storage is shared, and an earlier registry may have had this one's port.
         let repository = format!("{}/tests/engine", registry.address());
         for digest in containers.digests_of(&repository) {
@@ -138,7 +144,7 @@ impl Stage {
     }
 
     /// Asserts that nothing is left: no container, none of its network, no process, no
-    /// handoff, no lock held.
+    /// handoff, no lock held, nothing of a pull where only its program would take it away.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         wait_for("every container to be removed", ORPHAN_LIMIT, || {
@@ -151,6 +157,8 @@ impl Stage {
         });
         self.machine.assert_clean();
         self.machine.store().assert_sound();
+        let temporary = self.machine.root().join(TEMPORARY);
+        assert_eq!(self.machine.files_below(&temporary), Vec::<String>::new());
     }
 
     /// Asserts that no image of the repository is there.

@@ -58,7 +58,7 @@ pub enum ImageError {
     Space {
         /// The image.
         image: String,
-        /// Where its runtime keeps images.
+        /// Where its layers are kept, or arrive.
         place: PathBuf,
         /// Bytes that its layers take at least.
         needed_bytes: u64,

@@ -1,12 +1,13 @@
 //! Whether an image can work here, before its gigabytes are fetched.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use engine_provider_api::{Device, GpuPolicy, Step};
 
 use super::{
     ImageError, Purpose, Wanted,
     require_cuda::{Machine, Verdict, judge},
+    staging::Staging,
 };
 use crate::{
     act::{ACTOR, ActError, Context},
@@ -21,12 +22,17 @@ pub(super) fn check(
     wanted: &Wanted<'_>,
     purpose: Purpose,
     remote: &RemoteImage,
+    staging: &Staging,
 ) -> Result<(), ActError> {
     if purpose == Purpose::Run {
         devices(context, wanted).map_err(|error| ActError::image(step, error))?;
     }
     driver(context, wanted, remote).map_err(|error| ActError::image(step, error))?;
-    space(context, wanted, remote).map_err(|error| ActError::image(step, error))
+    let storage = PathBuf::from(&wanted.storage);
+    let mut places = std::iter::once(storage).chain(staging.place(context));
+    let found = places.find_map(|place| no_space(wanted, remote, place));
+    let told = found.map_or(Ok(()), |error| space(context, wanted, error));
+    told.map_err(|error| ActError::image(step, error))
 }
 
 /// Whether the runtime can give the pool's GPUs to a container.
@@ -88,21 +94,24 @@ fn driver(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Resul
     Ok(())
 }
 
-/// Layers are kept unpacked, which takes at least what they take compressed. Some may be here
-/// already where the runtime has another image of the repository: then there is only a warning.
-fn space(context: &Context, wanted: &Wanted<'_>, remote: &RemoteImage) -> Result<(), ImageError> {
-    let place = Path::new(&wanted.storage);
+/// Whether a place cannot take the image. Layers are kept unpacked, which takes at least what they take
+/// compressed, and compressed where they arrive.
+fn no_space(wanted: &Wanted<'_>, remote: &RemoteImage, place: PathBuf) -> Option<ImageError> {
     let needed_bytes = remote.size_bytes();
-    let free_bytes = match store::free_bytes(place) {
-        Some(free) if place.is_absolute() && place.exists() && free < needed_bytes => free,
-        _ => return Ok(()),
-    };
-    let error = ImageError::Space {
+    // That of a daemon elsewhere is not here.
+    let is_here = place.is_absolute() && place.exists();
+    let free_bytes = store::free_bytes(&place).filter(|_| is_here)?;
+    (free_bytes < needed_bytes).then(|| ImageError::Space {
         image: wanted.local(remote).to_string(),
-        place: place.to_owned(),
+        place,
         needed_bytes,
         free_bytes,
-    };
+    })
+}
+
+/// Some layers may be here already where the runtime has another image of the repository: then there is
+/// only a warning.
+fn space(context: &Context, wanted: &Wanted<'_>, error: ImageError) -> Result<(), ImageError> {
     if !Images::of(&context.store).has_relative(&wanted.reference, &wanted.storage) {
         return Err(error);
     }

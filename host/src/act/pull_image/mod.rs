@@ -13,6 +13,7 @@
 //! | `present` | what the runtime has already |
 //! | `pull` | the runtime's command |
 //! | `fault` | what its failure means |
+//! | `staging` | where layers arrive |
 //! | `lend` | credentials for a runtime that does not find them itself |
 //! | `verify` | whether the runtime has what it was told to pull |
 //! | `require_cuda` | `NVIDIA_REQUIRE_CUDA`, read |
@@ -24,6 +25,7 @@ mod lend;
 mod present;
 mod pull;
 mod require_cuda;
+mod staging;
 mod verify;
 mod wanted;
 
@@ -34,6 +36,7 @@ pub use fault::PullFault;
 pub use wanted::Registries;
 pub(crate) use wanted::Wanted;
 
+use self::staging::Staging;
 use super::{ACTOR, ActError, Context, Expected, Outlook, Turn, take_turn, turn::FLIGHT_LIMIT};
 use crate::{
     container::{ImageRecord, Images, Reference, RemoteImage},
@@ -156,9 +159,10 @@ pub(super) async fn obtain(
     }
     let failed = |error| ActError::image(step, error);
     let remote = wanted.describe(context).await.map_err(failed)?;
-    fits::check(context, step, wanted, purpose, &remote)?;
+    let staging = Staging::of(context, wanted).await;
+    fits::check(context, step, wanted, purpose, &remote, &staging)?;
     let word = if word.is_empty() { "pull" } else { word };
-    let (remote, local) = pull_from_any(context, step, wanted, remote, word).await?;
+    let (remote, local) = pull_from_any(context, step, wanted, remote, &staging, word).await?;
     verify::verify(context, wanted, &remote, &local)
         .await
         .map_err(failed)?;
@@ -181,6 +185,7 @@ async fn pull_from_any(
     step: &Step,
     wanted: &Wanted<'_>,
     mut remote: RemoteImage,
+    staging: &Staging,
     word: &str,
 ) -> Result<(RemoteImage, Reference), ActError> {
     let mut tried = Vec::new();
@@ -193,7 +198,7 @@ async fn pull_from_any(
         );
         context.narrator.say(ACTOR, word, local.to_string(), human);
         context.narrator.makes();
-        let Err(error) = pull::pull(context, step, wanted, &remote, &local).await else {
+        let Err(error) = pull::pull(context, step, wanted, &remote, &local, staging).await else {
             return Ok((remote, local));
         };
         tried.push(remote.endpoint.reference.repository());

@@ -2,7 +2,7 @@
 
 use engine_provider_api::Step;
 
-use super::{ImageError, PullFault, Wanted, lend::lend};
+use super::{ImageError, PullFault, Wanted, lend::lend, staging::Staging};
 use crate::{
     act::{
         ActError, Context,
@@ -20,6 +20,7 @@ pub(super) async fn pull(
     wanted: &Wanted<'_>,
     remote: &RemoteImage,
     local: &Reference,
+    staging: &Staging,
 ) -> Result<(), ActError> {
     let failed = |error| ActError::image(step, error);
     let runtime = Runtime::of(wanted.runtime);
@@ -27,6 +28,7 @@ pub(super) async fn pull(
     env.extend(container::environment(&context.environment));
     let found = credentials(context, wanted, remote).await.map_err(failed)?;
     let _lent = lend(context, step, runtime, &found, &mut env)?;
+    let _staged = staging.lend(context, step, &mut env)?;
     let job = Job {
         step,
         id: "pull",

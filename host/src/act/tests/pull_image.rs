@@ -234,6 +234,47 @@ async fn without_a_runtime_the_plan_says_so() {
     assert_eq!(error.kind(), "no-container-runtime");
 }
 
+/// A podman that leaves a layer where it arrived, as one does that is killed. `told`: what its settings
+/// name for that.
+fn littering_podman(bench: &mut Bench, told: &str) {
+    let program = bench.home.path().join("podman");
+    let text = format!(
+        "case \"$1\" in\n\
+         info) echo \"${{TMPDIR-{told}}}\";;\n\
+         pull) echo \"${{TMPDIR-none}}\" > \"$0.staged\"; mkdir \"$TMPDIR/storage1\"; exit 1;;\n\
+         *) exit 1;;\n\
+         esac"
+    );
+    script(&program, &text);
+    let facts = Arc::make_mut(&mut bench.context.facts);
+    facts.containers.runtimes[0].path = program.to_string_lossy().into_owned();
+    let place = bench.home.path().to_string_lossy().into_owned();
+    let pairs = [("PATH", "/usr/bin:/bin"), ("TMPDIR", &place)];
+    bench.context.environment = Arc::new(Environment::from_pairs(pairs));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_arrive_where_this_run_takes_them_away_or_where_an_operator_wants_them() {
+    let registry = Registry::open();
+    registry.push("a/b", "1", configuration(here())).await;
+    let plan = pull(&registry.name("a/b:1"), None);
+    for (told, own) in [("/var/tmp", true), ("/scratch", false)] {
+        let mut bench = podman();
+        littering_podman(&mut bench, told);
+        let error = carry_out(&bench.context, &plan).await.unwrap_err();
+        assert_eq!(error.kind(), "pull-failed", "{error:?}");
+        let staged = std::fs::read_to_string(bench.home.path().join("podman.staged")).unwrap();
+        let tmp = bench.context.store.root().join("tmp");
+        match own {
+            true => assert!(staged.starts_with(&*tmp.to_string_lossy()), "{staged}"),
+            false => assert_eq!(staged.trim(), "none"),
+        }
+        let left = std::fs::read_dir(&tmp).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{told}");
+        assert!(!bench.home.path().join("storage1").exists());
+    }
+}
+
 /// A docker that gives nothing from one registry, and from the others whatever it is asked for.
 fn docker_without(bench: &mut Bench, broken: &str, configuration: &str) {
     let program = bench.home.path().join("docker");
