@@ -7,10 +7,44 @@
 
 use std::collections::BTreeMap;
 
-use engine_provider_api::{ContainerRuntime, Facts, Gpu};
+use engine_provider_api::{ContainerRuntime, Device, Facts, Gpu, GpuPolicy, Pool};
 
 use super::{ContainerError, Runtime, error::generate_devices};
 use crate::fault::{Hint, hint};
+
+/// GPUs that an engine of this pool would be given, as [`gpu_arguments`] takes them: those that it names,
+/// else what providers choose.
+#[must_use]
+pub fn gpus_of(pool: &Pool, facts: &Facts) -> Vec<String> {
+    if pool.gpu == GpuPolicy::Forbid {
+        return Vec::new();
+    }
+    let named = pool.devices.iter().map(|device| match device {
+        Device::Index(index) => index.to_string(),
+        Device::Uuid(uuid) => uuid.clone(),
+    });
+    match pool.devices.is_empty() {
+        true => usual_gpus(facts),
+        false => named.collect(),
+    }
+}
+
+/// GPUs that providers choose where nobody names any: all of the first one's vendor, and of MIG slices the
+/// first. A processor's own graphics beside them is nothing that a container has to be given.
+#[must_use]
+pub fn usual_gpus(facts: &Facts) -> Vec<String> {
+    let all = &facts.gpus.devices;
+    let Some(first) = all.first() else {
+        return Vec::new();
+    };
+    if first.mig {
+        return vec![first.uuid.clone()];
+    }
+    all.iter()
+        .filter(|gpu| gpu.vendor == first.vendor && !gpu.mig)
+        .map(|gpu| gpu.uuid.clone())
+        .collect()
+}
 
 /// Arguments that give GPUs to a container; none for none.
 ///

@@ -37,7 +37,7 @@ pub use credentials::{Credential, CredentialsError, Found, find as find_credenti
 pub(crate) use credentials::{basic, registry_key};
 pub use error::ContainerError;
 pub use exit::{ExitReason, HALF_REMOVED, ask_for_part, exit_reason, farewell};
-pub use gpus::{device_name, gpu_arguments, gpu_fixes};
+pub use gpus::{device_name, gpu_arguments, gpu_fixes, gpus_of, usual_gpus};
 pub use images::{ImageRecord, Images};
 pub use reference::{Reference, ReferenceError};
 pub use registries_conf::{Endpoint, Registries, RegistriesError};

@@ -9,8 +9,8 @@ use std::{
 };
 
 use engine_provider_api::{
-    Act, Artifact, ContainerLaunch, ContainerRuntime, Device, Facts, GpuPolicy, Launch, Plan, Pool,
-    PreparedEngine, Template, TemplateError,
+    Act, Artifact, ContainerLaunch, ContainerRuntime, Facts, Launch, Plan, Pool, PreparedEngine,
+    Template, TemplateError,
 };
 
 use crate::{
@@ -42,27 +42,12 @@ pub(super) fn settle_runtime(pool: &mut Pool, facts: &Facts) -> Option<String> {
     if settings.is_some_and(|settings| settings.runtime.is_some()) {
         return None;
     }
-    let (runtime, told) = container::choose_for(facts, None, &gpus(pool, facts)).ok()?;
+    let (runtime, told) =
+        container::choose_for(facts, None, &container::gpus_of(pool, facts)).ok()?;
     let told = told?;
     let settings = pool.provisioning.container.get_or_insert_default();
     settings.runtime = Some(runtime.name.clone());
     Some(told)
-}
-
-/// GPUs that the pool may use: those that it names, else all there are.
-fn gpus(pool: &Pool, facts: &Facts) -> Vec<String> {
-    if pool.gpu == GpuPolicy::Forbid {
-        return Vec::new();
-    }
-    let named = pool.devices.iter().map(|device| match device {
-        Device::Index(index) => index.to_string(),
-        Device::Uuid(uuid) => uuid.clone(),
-    });
-    let all = facts.gpus.devices.iter().map(|gpu| gpu.uuid.clone());
-    match pool.devices.is_empty() {
-        true => all.collect(),
-        false => named.collect(),
-    }
 }
 
 /// The container of an engine that runs in one, on this machine or the one that the facts describe.
@@ -176,4 +161,39 @@ fn fill(
             .or_else(|| name.strip_suffix(".path").and_then(path))
             .or_else(|| Some(format!("{{{name}}}")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use engine_provider_api::{Device, GpuPolicy};
+
+    use super::*;
+
+    /// The runtime that is settled for on a machine with GPUs of two vendors, podman's names being those
+    /// of one.
+    fn settled(pool: &mut Pool) -> Option<String> {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/facts");
+        let text = std::fs::read_to_string(fixtures.join("podman-two-vendors.json")).unwrap();
+        let facts: Facts = serde_json::from_str(&text).unwrap();
+        settle_runtime(pool, &facts)
+    }
+
+    #[test]
+    fn a_gpu_that_no_engine_would_use_decides_nothing() {
+        let mut pool = Pool {
+            gpu: GpuPolicy::Require,
+            ..Pool::new("chat", "toy")
+        };
+        assert_eq!(settled(&mut pool), None);
+        assert_eq!(pool.provisioning.container, None);
+        // One that is named does.
+        pool.devices = vec![Device::Uuid("GPU-7c1e0a9b8d2f3e4a".to_owned())];
+        assert!(
+            settled(&mut pool)
+                .unwrap()
+                .contains("podman was passed over")
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use engine_provider_api::{Device, GpuPolicy, Step};
+use engine_provider_api::{GpuPolicy, Step};
 
 use super::{
     ImageError, Purpose, Wanted,
@@ -40,23 +40,10 @@ fn devices(context: &Context, wanted: &Wanted<'_>) -> Result<(), ImageError> {
     if context.pool.gpu != GpuPolicy::Require {
         return Ok(());
     }
-    let gpus: Vec<String> = match context.pool.devices.as_slice() {
-        [] => {
-            let all = context.facts.gpus.devices.iter();
-            all.map(|gpu| gpu.uuid.clone()).collect()
-        }
-        some => some.iter().map(word).collect(),
-    };
+    let gpus = container::gpus_of(&context.pool, &context.facts);
     container::gpu_arguments(wanted.runtime, &context.facts, &gpus)
         .map(|_| ())
         .map_err(ImageError::Runtime)
-}
-
-fn word(device: &Device) -> String {
-    match device {
-        Device::Index(index) => index.to_string(),
-        Device::Uuid(uuid) => uuid.clone(),
-    }
 }
 
 /// What the image asks of the driver.

@@ -181,10 +181,13 @@ async fn an_old_driver_is_refused_before_a_layer_is_fetched() {
     registry.push("a/b", "1", configuration(here())).await;
     let plan = pull(&registry.name("a/b:1"), None);
     Arc::make_mut(&mut bench.context.facts).gpus = Gpus {
-        devices: vec![Gpu {
-            uuid: "GPU-1".to_owned(),
-            ..Gpu::default()
-        }],
+        devices: [("GPU-1", "nvidia"), ("GPU-2", "amd")]
+            .map(|(uuid, vendor)| Gpu {
+                uuid: uuid.to_owned(),
+                vendor: vendor.to_owned(),
+                ..Gpu::default()
+            })
+            .into(),
         cuda: Some("12.4".to_owned()),
         driver: Some("550.54.14".to_owned()),
         ..Gpus::default()

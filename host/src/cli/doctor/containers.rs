@@ -113,12 +113,7 @@ pub(super) fn judge(facts: &Facts, gpu: GpuPolicy, wanted: Option<&str>) -> Cont
     let mut found = Containers::default();
     let gpus: Vec<String> = match gpu {
         GpuPolicy::Forbid => Vec::new(),
-        _ => facts
-            .gpus
-            .devices
-            .iter()
-            .map(|it| it.uuid.clone())
-            .collect(),
+        _ => container::usual_gpus(facts),
     };
     match container::choose_for(facts, wanted, &gpus) {
         Ok((runtime, told)) => {
