@@ -1,8 +1,9 @@
 //! The container that files are copied out of: created, never started, removed.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
 
 use engine_provider_api::{ContainerRuntime, Step};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     act::{
@@ -10,9 +11,10 @@ use crate::{
         command::{self, Job},
         fill,
     },
+    config::paths::Home,
     container::{self, Runtime},
     process::{self, Child, LogFile, Network, Output, Privileges, Question, Spec},
-    store::{self, Key},
+    store::{self, Key, hex},
 };
 
 /// How the names of such containers begin.
@@ -49,7 +51,7 @@ impl<'a> Created<'a> {
         let created = Self {
             context,
             runtime,
-            name: format!("{NAME}{}", key.directory()),
+            name: name(&context.home, key),
         };
         created.sweep().await;
         created.remove().await;
@@ -146,7 +148,8 @@ impl<'a> Created<'a> {
             return;
         };
         for name in names.lines().filter(|name| **name != self.name) {
-            let Some(key) = name.strip_prefix(NAME) else {
+            let rest = name.strip_prefix(NAME);
+            let Some(key) = rest.and_then(|rest| rest.rsplit('-').next()) else {
                 continue;
             };
             let lock = self.context.store.lock_path(&format!("archive-{key}"));
@@ -183,6 +186,12 @@ async fn ask(context: &Context, runtime: &ContainerRuntime, args: &[&str]) -> Op
     answer.exited.success().then_some(answer.stdout)
 }
 
+/// The name of the container for a key. Another home's is another one: a runtime may be shared.
+fn name(home: &Home, key: &Key) -> String {
+    let digest = Sha256::digest(home.root().as_os_str().as_bytes());
+    format!("{NAME}{}-{}", &hex(&digest)[..16], key.directory())
+}
+
 fn home(context: &Context) -> String {
     context.home.root().to_string_lossy().into_owned()
 }
@@ -208,6 +217,15 @@ fn arguments(name: &str, home: &str, image: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Ingredients, Kind};
+
+    #[test]
+    fn homes_that_take_out_the_same_have_containers_of_their_own() {
+        let key = Ingredients::new().key(Kind::Archive);
+        let name = |home| name(&Home::at(home), &key);
+        assert_eq!(name("/a"), name("/a"));
+        assert_ne!(name("/a"), name("/b"));
+    }
 
     #[test]
     fn a_container_is_created_by_digest_with_our_label_and_never_pulled() {
