@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use engine_provider_api::{Act, Artifact, Plan, Step};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::{ACTOR, ActError, Artifacts, Context, blocking, build, check, run, spare};
+use super::{
+    ACTOR, ActError, Artifacts, Context, blocking, build, check, clear_extractions, run, spare,
+};
 
 /// Carries a plan out; gives the result of every step. Sources that are not needed are not fetched: what is
 /// given of them is what they would be.
@@ -72,6 +74,7 @@ pub async fn run_all(context: &Context, plan: &Plan) -> Result<Artifacts, ActErr
 async fn sweep(context: &Context) {
     let store = context.store.clone();
     let _ = blocking(move || store.sweep()).await;
+    clear_extractions(&context.home).await;
 }
 
 /// Runs a step and tells its failure.

@@ -56,6 +56,7 @@ pub use logs::Logs;
 pub use permit::{PlanGate, planned_hosts};
 pub use pull_image::{ImageError, PullFault, Registries};
 
+pub(crate) use extract_image::clear_extractions;
 pub(crate) use install_packages::{candidate as package_candidate, refresh_command};
 pub(crate) use pull_image::Wanted as WantedImage;
 

@@ -35,6 +35,7 @@ use self::{
     context::Context,
 };
 use crate::{
+    act,
     config::{pools::Surroundings, select::Overlay},
     engine,
     fault::{Exit, Failure},
@@ -147,6 +148,7 @@ async fn run(context: &Context, cli: Cli) -> Result<Exit, Failure> {
 /// by whoever looks next.
 async fn clear_up(context: &Context) {
     let host = &context.host;
+    act::clear_extractions(&host.home).await;
     if let Err(error) = engine::clear(&host.home).await {
         let narrator = &host.narrator;
         narrator.fail(Actor::EngineProvisioner, "stop", "leftovers", &error);

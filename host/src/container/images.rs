@@ -44,6 +44,9 @@ pub struct ImageRecord {
     pub image: Image,
     /// When the runtime showed it.
     pub pulled: Timestamp,
+    /// Whether it was pulled only so that files are taken out of it, and goes when that is done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_files: bool,
 }
 
 /// The records of a store. Cheap to make.
@@ -90,6 +93,20 @@ impl Images {
             store::write_document(&path, SCHEMA, 0o644, &record)?;
         }
         Ok(())
+    }
+
+    /// Notes that an image which was pulled for its files is used for more, and stays.
+    pub fn claim(&self, record: &ImageRecord) -> Result<ImageRecord, StoreError> {
+        for (path, mut known) in self.all() {
+            if known.image.reference == record.image.reference && known.for_files {
+                known.for_files = false;
+                store::write_document(&path, SCHEMA, 0o644, &known)?;
+            }
+        }
+        Ok(ImageRecord {
+            for_files: false,
+            ..record.clone()
+        })
     }
 
     /// Forgets an image that its runtime no longer has, by the reference that the runtime knew it as.
@@ -180,6 +197,7 @@ mod tests {
                 ..Image::default()
             },
             pulled: Timestamp::UNIX_EPOCH,
+            for_files: false,
         }
     }
 

@@ -1,10 +1,11 @@
 //! The container that files are copied out of: created, never started, removed.
 
-use std::{collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
+use std::{os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
 
 use engine_provider_api::{ContainerRuntime, Step};
 use sha2::{Digest as _, Sha256};
 
+use super::left::Left;
 use crate::{
     act::{
         ActError, CommandFailure, Context,
@@ -14,7 +15,7 @@ use crate::{
     config::paths::Home,
     container::{self, Runtime},
     process::{self, Child, LogFile, Network, Output, Privileges, Question, Spec},
-    store::{self, Key, hex},
+    store::{Key, hex},
 };
 
 /// How the names of such containers begin.
@@ -23,7 +24,7 @@ const NAME: &str = "engine-host-extract-";
 /// Label of such containers; its value is the home that created them.
 const LABEL: &str = "engine-host.extract";
 
-/// Longest time for creating or removing a container that is never started.
+/// Longest time for creating a container that is never started, or removing an image.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Bytes that may be copied out: what an archive may unpack to.
@@ -36,11 +37,11 @@ const LOG_LIMIT_BYTES: u64 = 1 << 20;
 pub(super) struct Created<'a> {
     context: &'a Context,
     runtime: &'a ContainerRuntime,
-    name: String,
+    left: Left,
 }
 
 impl<'a> Created<'a> {
-    /// Removes what killed runs left, and creates a container. The key's lock is held.
+    /// Creates a container. The key's lock is held.
     pub(super) async fn new(
         context: &'a Context,
         step: &Step,
@@ -51,16 +52,25 @@ impl<'a> Created<'a> {
         let created = Self {
             context,
             runtime,
-            name: name(&context.home, key),
+            left: Left {
+                name: name(&context.home, key),
+                lock: format!("archive-{}", key.directory()),
+                program: runtime.path.clone().into(),
+                env: container::environment(&context.environment),
+            },
         };
-        created.sweep().await;
-        created.remove().await;
+        if created.left.is_written_down(&context.home) {
+            // It could not be removed before.
+            created.remove().await;
+        }
+        let written = created.left.write_down(&context.home);
+        written.map_err(|source| ActError::store(step, source))?;
         let job = Job {
             step,
             id: "create",
             program: runtime.path.clone().into(),
-            args: arguments(&created.name, &home(context), image),
-            env: created.environment(),
+            args: arguments(&created.left.name, &home(context), image),
+            env: created.left.env.clone(),
             directory: "/".into(),
             identity: None,
             network: Network::Host,
@@ -87,7 +97,7 @@ impl<'a> Created<'a> {
         let spec = Spec {
             program: self.runtime.path.clone().into(),
             args: self.copy_arguments(path),
-            env: self.environment(),
+            env: self.left.env.clone(),
             directory: "/".into(),
             identity: None,
             network: Network::Host,
@@ -130,60 +140,28 @@ impl<'a> Created<'a> {
         if Runtime::of(self.runtime) == Runtime::Docker {
             args.push("--follow-link".to_owned());
         }
-        args.push(format!("{}:/{}", self.name, path.display()));
+        args.push(format!("{}:/{}", self.left.name, path.display()));
         args.push("-".to_owned());
         args
     }
 
     /// Removes the container, if there is one. What is left is removed by a later run.
     pub(super) async fn remove(&self) {
-        self.ask(&["rm", "--force", "--volumes", &self.name]).await;
-    }
-
-    /// Removes containers of this home that nobody works with any more.
-    async fn sweep(&self) {
-        let filter = format!("label={LABEL}={}", home(self.context));
-        let list = ["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"];
-        let Some(names) = self.ask(&list).await else {
-            return;
-        };
-        for name in names.lines().filter(|name| **name != self.name) {
-            let rest = name.strip_prefix(NAME);
-            let Some(key) = rest.and_then(|rest| rest.rsplit('-').next()) else {
-                continue;
-            };
-            let lock = self.context.store.lock_path(&format!("archive-{key}"));
-            if let Ok(Some(_held)) = store::try_lock(&lock, "removing what a killed run left") {
-                self.ask(&["rm", "--force", "--volumes", name]).await;
-            }
-        }
-    }
-
-    async fn ask(&self, args: &[&str]) -> Option<String> {
-        ask(self.context, self.runtime, args).await
-    }
-
-    fn environment(&self) -> BTreeMap<String, String> {
-        container::environment(&self.context.environment)
+        self.left.remove(&self.context.home).await;
     }
 }
 
 /// Removes an image, unless a container is made of it. What is left does no harm.
 pub(super) async fn remove_image(context: &Context, runtime: &ContainerRuntime, image: &str) {
-    ask(context, runtime, &["image", "rm", image]).await;
-}
-
-/// What the runtime answers; `None` where it fails. Not ended by cancellation: it cleans up.
-async fn ask(context: &Context, runtime: &ContainerRuntime, args: &[&str]) -> Option<String> {
     let question = Question {
         program: runtime.path.clone().into(),
-        args: args.iter().map(|&argument| argument.to_owned()).collect(),
+        args: ["image", "rm", image].map(str::to_owned).into(),
         env: container::environment(&context.environment),
         identity: None,
         limit: LIMIT,
     };
-    let answer = process::ask(&question).await.ok()?;
-    answer.exited.success().then_some(answer.stdout)
+    // Not ended by cancellation: it cleans up.
+    let _ = process::ask(&question).await;
 }
 
 /// The name of the container for a key. Another home's is another one: a runtime may be shared.

@@ -2,9 +2,9 @@
 //!
 //! The image is pulled as every other is, by digest and verified. Then a container is created of it,
 //! never started, and files are copied out of that as a tar stream, which goes through the same hard
-//! unpacker as every archive. The container is removed whatever happens; one that a killed run left is
-//! removed by the next run. So is the image, where it was pulled for this alone: one that the runtime had
-//! before, whoever brought it, stays.
+//! unpacker as every archive. The container is removed whatever happens; one that a killed host left is
+//! removed by whoever looks next. So is the image by the next run that takes files out of it, where it was
+//! pulled for this alone: one that the runtime had before, whoever brought it, stays.
 //!
 //! | ingredient of the key | why |
 //! |---|---|
@@ -15,15 +15,19 @@
 //! | file | job |
 //! |---|---|
 //! | `container` | the container that files are copied out of |
+//! | `left` | what is written down of it, so that it is removed whoever is killed |
 //! | `library` | whether this machine's C library is new enough for a program and the libraries taken with it |
 
 mod container;
+mod left;
 mod library;
 
 use std::path::{Component, Path, PathBuf};
 
 use engine_provider_api::{Artifact, ArtifactState, ExtractImage, Image, Step};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::left::clear as clear_extractions;
 
 use self::container::Created;
 use super::{
@@ -187,7 +191,7 @@ pub(super) async fn run(
         .allow_binary_download(&request.wanted.reference.to_string())
         .map_err(|refusal| ActError::refused(step, refusal))?;
     let purpose = pull_image::Purpose::Extract;
-    let pull_image::Obtained { record, pulled } = pull_image::obtain(
+    let record = pull_image::obtain(
         context,
         step,
         &request.wanted,
@@ -203,7 +207,9 @@ pub(super) async fn run(
     context.narrator.say(ACTOR, "extract", &step.id, human);
     let image = record.image.reference.as_str();
     let copied = copy_out(context, step, &request, image, &work).await;
-    if pulled {
+    let now = request.wanted.record(context, step)?;
+    // Containers of it may be run by now.
+    if now.is_some_and(|now| now.for_files) {
         // Before it is removed: nobody shall rely on it any more.
         Images::of(&context.store)
             .forget(image)

@@ -123,15 +123,7 @@ pub(super) async fn run(
 ) -> Result<Artifact, ActError> {
     let wanted = Wanted::new(context, &act.image).map_err(|error| ActError::image(step, error))?;
     let obtained = obtain(context, step, &wanted, Purpose::Run, &act.narration.start).await?;
-    Ok(artifact(&wanted, &obtained.record))
-}
-
-/// An image that the runtime has.
-pub(super) struct Obtained {
-    /// What is known of it.
-    pub(super) record: ImageRecord,
-    /// Whether this very call pulled it. Else it may be somebody else's.
-    pub(super) pulled: bool,
+    Ok(artifact(&wanted, &obtained))
 }
 
 /// Sees that the runtime has the image, and gives what is known of it. `word`: the plan's own for the
@@ -142,13 +134,14 @@ pub(super) async fn obtain(
     wanted: &Wanted<'_>,
     purpose: Purpose,
     word: &str,
-) -> Result<Obtained, ActError> {
+) -> Result<ImageRecord, ActError> {
     let here = |record: ImageRecord| {
         say_present(context, &record);
-        Ok(Obtained {
-            record,
-            pulled: false,
-        })
+        if purpose == Purpose::Extract || !record.for_files {
+            return Ok(record);
+        }
+        let claimed = Images::of(&context.store).claim(&record);
+        claimed.map_err(|source| ActError::store(step, source))
     };
     if let Some(record) = wanted.record(context, step)? {
         return here(record);
@@ -167,15 +160,13 @@ pub(super) async fn obtain(
         .await
         .map_err(failed)?;
     let names = wanted.names(&remote);
-    let record = wanted.write_down(context, step, &remote, remote.size_bytes(), &names)?;
+    let size_bytes = remote.size_bytes();
+    let record = wanted.write_down(context, step, &remote, size_bytes, &names, purpose)?;
     let human = format!("{local} is here");
     context
         .narrator
         .say(ACTOR, "pulled", local.to_string(), human);
-    Ok(Obtained {
-        record,
-        pulled: true,
-    })
+    Ok(record)
 }
 
 /// Pulls from the place that described the image, else from the next one that has it: a mirror may know

@@ -11,7 +11,7 @@ use engine_provider_api::Step;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Wanted, verify};
+use super::{Purpose, Wanted, verify};
 use crate::{
     act::{ActError, Context},
     container::{self, Endpoint, ImageRecord, Images, Reference, Registries, RemoteImage, Runtime},
@@ -65,11 +65,12 @@ impl Wanted<'_> {
             }
             _ => self.names(&remote),
         };
-        self.write_down(context, step, &remote, size_bytes, &names)
+        // Somebody else's: it stays, whatever it is used for here.
+        self.write_down(context, step, &remote, size_bytes, &names, Purpose::Run)
             .map(Some)
     }
 
-    /// Writes down that the runtime has the image, under these names.
+    /// Writes down that the runtime has the image, under these names, and what it was brought for.
     pub(super) fn write_down(
         &self,
         context: &Context,
@@ -77,6 +78,7 @@ impl Wanted<'_> {
         remote: &RemoteImage,
         size_bytes: u64,
         names: &[Reference],
+        purpose: Purpose,
     ) -> Result<ImageRecord, ActError> {
         let record = ImageRecord {
             asked: self.reference.to_string(),
@@ -87,6 +89,7 @@ impl Wanted<'_> {
             size_bytes,
             image: self.image(remote),
             pulled: Timestamp::now(),
+            for_files: purpose == Purpose::Extract,
         };
         Images::of(&context.store)
             .keep(&record, names)

@@ -1,8 +1,14 @@
 use std::fs;
 
-use super::{pull_image::podman, *};
+use super::{
+    pull_image::{carry_out, podman, pull},
+    *,
+};
 use crate::{
-    container::registry::testing::{Pushed, Registry, configuration, here, layer},
+    container::{
+        ImageRecord, Images, Reference,
+        registry::testing::{Pushed, Registry, configuration, here, layer},
+    },
     fault::{Exit, Fault as _},
     policy::Setting,
     store::Kind,
@@ -128,26 +134,78 @@ async fn a_program_for_a_newer_c_library_is_refused_before_it_is_kept() {
     assert!(bench.context.store.entries(Kind::Archive).is_empty());
 }
 
+/// What a host leaves that is killed while it takes files out: a container that is written down, and an
+/// image that was pulled for it.
+async fn leave_half_done(bench: &Bench, registry: &Registry, pushed: &Pushed) -> String {
+    let by_tag = pull(&registry.name("a/b:1"), None);
+    carry_out(&bench.context, &by_tag).await.unwrap();
+    let images = Images::of(&bench.context.store);
+    for record in images.records() {
+        let name = Reference::parse(&record.asked).unwrap();
+        let record = ImageRecord {
+            for_files: true,
+            ..record
+        };
+        images.keep(&record, &[name]).unwrap();
+    }
+    let image = registry.name(&format!("a/b@{}", pushed.manifest));
+    let name = format!("engine-host-extract-{}", "0".repeat(32));
+    podman_says(bench, &["create", "--name", &name, &image, "/x"]);
+    let left = json!({
+        "schema": 1,
+        "name": name,
+        "lock": "archive-x",
+        "program": which("podman"),
+        "env": crate::container::environment(&bench.context.environment),
+    });
+    let directory = bench.context.home.state().join("extractions");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join(format!("{name}.json")), left.to_string()).unwrap();
+    name
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_a_killed_run_left_is_removed_by_the_next() {
+async fn what_a_killed_run_left_is_removed_by_whoever_looks_next() {
     let bench = allowing();
     let registry = Registry::open();
     let pushed = push(&registry, b"#!/bin/sh\n").await;
-    let digest = Some(pushed.manifest.to_string());
-    let none = Artifacts::new();
-    let step = extract(&registry, digest.clone(), json!(["/app"]));
-    run(&bench.context, &step, &none).await.unwrap();
+    let name = leave_half_done(&bench, &registry, &pushed).await;
+    // A container of another home's, as which nobody wrote it down here.
     let image = registry.name(&format!("a/b@{}", pushed.manifest));
-    podman_says(&bench, &["pull", "--quiet", "--tls-verify=false", &image]);
-    let left = format!("engine-host-extract-{}", "0".repeat(32));
-    let label = format!("engine-host.extract={}", bench.home.path().display());
-    podman_says(
-        &bench,
-        &["create", "--name", &left, "--label", &label, &image, "/x"],
-    );
-    let other = extract(&registry, digest, json!(["/app/bin"]));
-    run(&bench.context, &other, &none).await.unwrap();
+    podman_says(&bench, &["create", "--name", "other", &image, "/x"]);
+
+    let lock = bench.context.store.lock_path("archive-x");
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let held = crate::store::try_lock(&lock, "x").unwrap().unwrap();
+    clear_extractions(&bench.context.home).await;
+    assert!(containers(&bench).contains(&name), "somebody works with it");
+    drop(held);
+    clear_extractions(&bench.context.home).await;
+    assert_eq!(containers(&bench), "other\n");
+    podman_says(&bench, &["rm", "other"]);
+
+    let digest = Some(pushed.manifest.to_string());
+    let step = extract(&registry, digest, json!(["/app"]));
+    run(&bench.context, &step, &Artifacts::new()).await.unwrap();
     assert_eq!(containers(&bench), "");
+    assert_eq!(podman_says(&bench, &["images", "--quiet"]), "");
+    let left = fs::read_dir(bench.context.home.state().join("extractions")).unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_is_run_since_it_was_pulled_for_its_files_stays() {
+    let bench = allowing();
+    let registry = Registry::open();
+    let pushed = push(&registry, b"#!/bin/sh\n").await;
+    leave_half_done(&bench, &registry, &pushed).await;
+    clear_extractions(&bench.context.home).await;
+    let by_tag = pull(&registry.name("a/b:1"), None);
+    carry_out(&bench.context, &by_tag).await.unwrap();
+    let digest = Some(pushed.manifest.to_string());
+    let step = extract(&registry, digest, json!(["/app"]));
+    run(&bench.context, &step, &Artifacts::new()).await.unwrap();
+    assert_ne!(podman_says(&bench, &["images", "--quiet"]), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

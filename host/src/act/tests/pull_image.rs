@@ -40,7 +40,7 @@ pub(super) fn podman() -> Bench {
     bench
 }
 
-fn pull(name: &str, digest: Option<&str>) -> Plan {
+pub(super) fn pull(name: &str, digest: Option<&str>) -> Plan {
     let (repository, tag) = name.rsplit_once('/').unwrap();
     let (last, tag) = match tag.split_once(':') {
         Some((last, tag)) => (last, Some(tag)),
@@ -51,7 +51,7 @@ fn pull(name: &str, digest: Option<&str>) -> Plan {
 }
 
 /// Resolves and carries out, as the journey does.
-async fn carry_out(context: &Context, plan: &Plan) -> Result<Artifact, ActError> {
+pub(super) async fn carry_out(context: &Context, plan: &Plan) -> Result<Artifact, ActError> {
     let (plan, _) = crate::resolve::plan(context, plan).await?;
     run(context, &plan.steps[0], &Artifacts::new()).await
 }
