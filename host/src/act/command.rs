@@ -71,7 +71,7 @@ pub struct CommandFailure {
     pub exited: Exited,
     /// The last lines it printed.
     pub tail: Vec<String>,
-    /// Everything it printed.
+    /// Everything it printed; empty where it printed to the terminal.
     pub log: PathBuf,
     /// Whether it had no network and its log sounds as if it wanted one.
     pub wanted_network: bool,
@@ -89,6 +89,7 @@ impl CommandFailure {
     pub(super) fn hints(&self) -> Vec<Hint> {
         let log = crate::process::quote(&self.log.to_string_lossy());
         let read = hint("read the whole log", Some(&format!("less {log}")));
+        let read = Some(read).filter(|_| self.has_log());
         if self.disk_full {
             // The directory itself was work in progress and is gone by now.
             let mut places = self.directory.ancestors();
@@ -97,9 +98,15 @@ impl CommandFailure {
                 .unwrap_or(&self.directory);
             let command = format!("df -h {}", crate::process::quote(&place.to_string_lossy()));
             let text = "free some space, or put the host's home on another disk with HOST_HOME";
-            return vec![hint(text, Some(&command)), read];
+            return std::iter::once(hint(text, Some(&command)))
+                .chain(read)
+                .collect();
         }
-        vec![read]
+        read.into_iter().collect()
+    }
+
+    fn has_log(&self) -> bool {
+        !self.log.as_os_str().is_empty()
     }
 
     pub(super) fn details(&self) -> Vec<Detail> {
@@ -110,7 +117,9 @@ impl CommandFailure {
         if !self.tail.is_empty() {
             details.push(Detail::new("output", self.tail.join("\n")));
         }
-        details.push(Detail::new("log", self.log.display().to_string()));
+        if self.has_log() {
+            details.push(Detail::new("log", self.log.display().to_string()));
+        }
         if self.wanted_network {
             details.push(Detail::new(
                 "note",

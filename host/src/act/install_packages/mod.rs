@@ -70,7 +70,7 @@ pub(super) async fn run(
     learn_versions(context, step, act, &packages).await?;
     let purpose = format!("for {}", act.program);
     if let Err(error) = packages::install(context, step, &packages, &purpose).await {
-        return Err(unknown(context, step, &packages).unwrap_or(error));
+        return Err(unknown(context, step, &packages).await.unwrap_or(error));
     }
     match look(context, act).await.map_err(failed)? {
         State::Right(artifact) => Ok(*artifact),
@@ -155,8 +155,8 @@ async fn learn_versions(
 }
 
 /// The reason of a failed installation, where no repository has a package.
-fn unknown(context: &Context, step: &Step, packages: &Packages) -> Option<ActError> {
-    if !packages::says_unknown(context, step) {
+async fn unknown(context: &Context, step: &Step, packages: &Packages) -> Option<ActError> {
+    if !packages::says_unknown(context, step, packages).await {
         return None;
     }
     let source = PackageError::Unknown {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::IsTerminal as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use engine_provider_api::Step;
 
-use super::{Family, INSTALL_LIMIT, Packages, family, paste_hint};
+use super::{Database, Family, INSTALL_LIMIT, Packages, family, paste_hint};
 use crate::{
     act::{
         ACTOR, ActError, CommandFailure, Context,
@@ -55,22 +56,50 @@ pub(super) async fn run(
         });
     };
     let program = family.program(Path::new(&manager.path));
-    let names = packages.words(family);
     let runner = Runner::choose(context, packages, rights).await?;
-    let arguments = family.install(&names);
-    let failed = match runner.run(context, step, &program, arguments.clone()).await {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
+    runner
+        .install(context, step, packages, family, &program)
+        .await
+}
+
+/// Whether an installation failed because the lists of packages here are missing or old.
+async fn lists_are_stale(
+    context: &Context,
+    step: &Step,
+    packages: &Packages,
+    family: Family,
+) -> Result<bool, ActError> {
+    Ok(match log_of(context, step)? {
+        Some(log) => family.lists_are_stale(&log),
+        // Of pacman only its log tells whether there are lists: newer ones may break the system.
+        None => family == Family::Apt && lacks_one(context, packages).await,
+    })
+}
+
+/// Whether the lists of packages here lack one of these.
+async fn lacks_one(context: &Context, packages: &Packages) -> bool {
+    let Some(database) = Database::of(context) else {
+        return false;
     };
-    let log = log_of(context, step)?;
-    match family.refresh() {
-        Some(refresh) if family.lists_are_stale(&log) => {
-            let human = "fetching the lists of packages";
-            context.narrator.say(ACTOR, "install", &step.id, human);
-            runner.run(context, step, &program, refresh).await?;
-            runner.run(context, step, &program, arguments).await
+    for target in &packages.distribution {
+        if matches!(database.candidate(target).await, Ok(None)) {
+            return true;
         }
-        _ => Err(failed),
+    }
+    false
+}
+
+/// Whether a failed installation says that there is no such package, or not in this version; one that a
+/// person attended says it to them alone, and the lists are asked.
+pub(in crate::act) async fn says_unknown(
+    context: &Context,
+    step: &Step,
+    packages: &Packages,
+) -> bool {
+    match (log_of(context, step), family(context)) {
+        (Ok(Some(log)), Some(family)) => family.says_unknown(&log),
+        (Ok(None), Some(_)) => lacks_one(context, packages).await,
+        _ => false,
     }
 }
 
@@ -94,12 +123,10 @@ pub(super) async fn refresh(
     runner.run(context, step, &program, arguments).await
 }
 
-/// What the last installation of this step printed.
-pub(super) fn log_of(context: &Context, step: &Step) -> Result<String, ActError> {
-    Ok(command::read_log(
-        &fill::log_path(context, step, LOG)?,
-        1 << 20,
-    ))
+/// What the last installation of this step printed; `None` where it printed to the terminal.
+fn log_of(context: &Context, step: &Step) -> Result<Option<String>, ActError> {
+    let path = fill::log_path(context, step, LOG)?;
+    Ok(path.exists().then(|| command::read_log(&path, 1 << 20)))
 }
 
 /// How root rights are had.
@@ -144,6 +171,31 @@ impl Runner {
             _ => Err(refused(
                 "installing needs root, sudo wants a password, and there is no terminal to ask at",
             )),
+        }
+    }
+
+    /// Installs packages of the distribution with the manager's `program`.
+    async fn install(
+        &self,
+        context: &Context,
+        step: &Step,
+        packages: &Packages,
+        family: Family,
+        program: &Path,
+    ) -> Result<(), ActError> {
+        let arguments = family.install(&packages.words(family));
+        let failed = match self.run(context, step, program, arguments.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match family.refresh() {
+            Some(refresh) if lists_are_stale(context, step, packages, family).await? => {
+                let human = "fetching the lists of packages";
+                context.narrator.say(ACTOR, "install", &step.id, human);
+                self.run(context, step, program, refresh).await?;
+                self.run(context, step, program, arguments).await
+            }
+            _ => Err(failed),
         }
     }
 
@@ -247,6 +299,7 @@ async fn quietly(
     ended(context, step, sudo, &question.args, answer.exited)
 }
 
+/// Runs a program at the terminal, which has what it prints: there is no log.
 async fn attend(
     context: &Context,
     step: &Step,
@@ -260,6 +313,8 @@ async fn attend(
             .pick(["HOME", "USER", "TERM", "XDG_CONFIG_HOME"]),
     );
     env.insert("PATH".to_owned(), PATH.to_owned());
+    // An earlier one says nothing of this run.
+    let _ = fs::remove_file(fill::log_path(context, step, LOG)?);
     let exited = tokio::select! {
         () = context.cancel.cancelled() => return Err(ActError::cancelled(step)),
         exited = process::attend(program, &args, &env) => exited,
@@ -293,7 +348,7 @@ fn ended(
             directory: PathBuf::from("/"),
             exited,
             tail: command::tail(context, &log),
-            log,
+            log: if log.exists() { log } else { PathBuf::new() },
             wanted_network: false,
             disk_full: false,
         }),
@@ -342,7 +397,7 @@ pub(super) fn find(context: &Context, program: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Arc};
+    use std::sync::Arc;
 
     use engine_provider_api::PackageManager;
     use serde_json::json;
@@ -373,13 +428,18 @@ mod tests {
         bench
     }
 
-    async fn install_toy(bench: &Bench) -> (Result<(), ActError>, String) {
+    fn toy() -> (Step, Packages) {
         let plan = plan(json!([{"id": "tools", "kind": "require-tools", "tools": []}]));
         let packages = Packages {
             distribution: [Target::any("toy-tools")].into(),
             ..Packages::default()
         };
-        let result = run(&bench.context, &plan.steps[0], &packages, Rights::User).await;
+        (plan.steps[0].clone(), packages)
+    }
+
+    async fn install_toy(bench: &Bench) -> (Result<(), ActError>, String) {
+        let (step, packages) = toy();
+        let result = run(&bench.context, &step, &packages, Rights::User).await;
         let calls = fs::read_to_string(bench.home.path().join("calls")).unwrap_or_default();
         (result, calls)
     }
@@ -418,6 +478,43 @@ mod tests {
             panic!("another error");
         };
         assert_eq!(failure.tail, ["E: broken packages"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_person_attends_names_no_log_and_the_lists_are_asked_whether_they_are_old() {
+        for (candidate, words) in [("(none)", "install update install"), ("1.0", "install")] {
+            let mut bench = with_sudo("case \"$*\" in *update) ;; *) exit 100;; esac");
+            let home = bench.home.path().to_owned();
+            script(
+                &home.join("apt-cache"),
+                &format!("echo '  Candidate: {candidate}'"),
+            );
+            let apt = home.join("apt").to_string_lossy().into_owned();
+            let facts = Arc::make_mut(&mut bench.context.facts);
+            facts.package_manager.as_mut().unwrap().path = apt;
+            let context = &bench.context;
+            let (step, packages) = toy();
+            // An earlier run's.
+            let log = fill::log_path(context, &step, LOG).unwrap();
+            fs::create_dir_all(log.parent().unwrap()).unwrap();
+            fs::write(&log, "E: Unable to locate package").unwrap();
+
+            let runner = Runner::Asking(home.join("sudo"));
+            let program = home.join("apt-get");
+            let installed = runner.install(context, &step, &packages, Family::Apt, &program);
+            let error = installed.await.unwrap_err();
+            assert!(error.hints().is_empty(), "{:?}", error.hints());
+            assert!(error.details().iter().all(|it| it.label != "log"));
+            let unknown = says_unknown(context, &step, &packages).await;
+            assert_eq!(unknown, candidate == "(none)");
+            let calls = fs::read_to_string(home.join("calls")).unwrap();
+            let word = |line: &str| {
+                let mut all = ["install", "update"].into_iter();
+                all.find(|word| line.split(' ').any(|one| one == *word))
+            };
+            let called: Vec<&str> = calls.lines().filter_map(word).collect();
+            assert_eq!(called.join(" "), words, "{calls}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

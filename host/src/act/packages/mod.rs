@@ -23,6 +23,7 @@ pub use error::PackageError;
 pub(crate) use family::{Family, is_at_least};
 use family::{is_package_name, is_version};
 use install::Rights;
+pub(super) use install::says_unknown;
 
 use super::{ACTOR, ActError, Context, Turn, take_turn};
 use crate::{
@@ -192,12 +193,6 @@ pub(super) async fn refresh(
     packages: &Packages,
 ) -> Result<(), ActError> {
     install::refresh(context, step, packages, rights()).await
-}
-
-/// Whether a failed installation says that there is no such package, or not in this version.
-pub(super) fn says_unknown(context: &Context, step: &Step) -> bool {
-    let log = install::log_of(context, step).unwrap_or_default();
-    family(context).is_some_and(|family| family.says_unknown(&log))
 }
 
 pub(super) fn paste_hint(context: &Context, packages: &Packages) -> Hint {
