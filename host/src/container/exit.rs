@@ -1,4 +1,4 @@
-//! Why a container ended, and what is asked and removed when it did.
+//! Why a container ended, and how it is removed.
 //!
 //! Exit codes alone mislead: under `--init` a program that is missing gives 1, a taken port gives 126
 //! under podman and 125 under docker. So what the runtime's program printed decides first, then what
@@ -12,29 +12,17 @@ use serde_json::Value;
 use self::lines::{reason_of, runtimes_own, without_prefix};
 use super::Runtime;
 
-/// Commands to carry out, in order, once the program that ran a container is gone: ask how the
-/// container ended, then remove it with what it wrote. Each begins with the runtime's program.
-///
-/// The first one prints one JSON object, the state that [`exit_reason`] reads. The second kills what
-/// still runs, at once. Both fail harmlessly where there is no such container.
+/// Arguments that remove a container with what it wrote, killing what still runs in it at once. Fails
+/// harmlessly where there is no such container.
 #[must_use]
-pub fn farewell(runtime: &ContainerRuntime, name: &str) -> Vec<Vec<String>> {
+pub fn removal(runtime: &ContainerRuntime, name: &str) -> Vec<String> {
     let remove: &[&str] = match Runtime::of(runtime) {
         // Without a time podman sends TERM and waits ten seconds; docker kills at once.
         Runtime::Podman => &["rm", "--force", "--time", "0", "--volumes"],
         Runtime::Docker => &["rm", "--force", "--volumes"],
     };
-    let inspect = ["container", "inspect", "--format", "{{json .State}}"];
-    [&inspect[..], remove]
-        .into_iter()
-        .map(|words| {
-            let words = words.iter().map(|word| (*word).to_owned());
-            std::iter::once(runtime.path.clone())
-                .chain(words)
-                .chain([name.to_owned()])
-                .collect()
-        })
-        .collect()
+    let words = remove.iter().chain(std::iter::once(&name));
+    words.map(|&word| word.to_owned()).collect()
 }
 
 /// What podman complains of, in lower case, when it is to inspect a container whose storage is gone: killed
@@ -200,7 +188,7 @@ impl std::fmt::Display for ExitReason {
 }
 
 /// Why a container ended. `code`: exit code of the runtime's program, `None` when a signal ended it;
-/// `state`: what the first command of [`farewell`] printed, or all of `inspect`; `log`: the last lines
+/// `state`: what `inspect` printed, all of it or the state alone; `log`: the last lines
 /// of the engine's log, among which the runtime's program wrote its own.
 ///
 /// `None`: the engine ended by itself, and its own log says why.

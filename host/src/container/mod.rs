@@ -36,7 +36,7 @@ pub use check::is_the_runtimes;
 pub use credentials::{Credential, CredentialsError, Found, find as find_credentials};
 pub(crate) use credentials::{basic, registry_key};
 pub use error::ContainerError;
-pub use exit::{ExitReason, HALF_REMOVED, ask_for_part, exit_reason, farewell};
+pub use exit::{ExitReason, HALF_REMOVED, ask_for_part, exit_reason, removal};
 pub use gpus::{device_name, gpu_arguments, gpu_fixes, gpus_of, usual_gpus};
 pub use images::{ImageRecord, Images};
 pub use reference::{Reference, ReferenceError};

@@ -246,8 +246,6 @@ pub(super) fn farewell(
     log: &Path,
 ) -> Farewell {
     let name = label.name();
-    let mut commands = container::farewell(contained.runtime, &name).into_iter();
-    let remove = commands.next_back().unwrap_or_default();
     // A container has its secrets in its configuration: only these parts are asked for.
     let parts = "{\"State\":{{json .State}},\"Labels\":{{json .Config.Labels}}}";
     let ask = ["container", "inspect", "--format", parts, &name];
@@ -264,7 +262,7 @@ pub(super) fn farewell(
         }),
         made: Some(label.made_file()),
         answer: logs::answer(log),
-        remove: remove.into_iter().skip(1).collect(),
+        remove: container::removal(contained.runtime, &name),
         limit_ms: FAREWELL_LIMIT_MS,
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{Stage, stage::ORPHAN_LIMIT, under_both};
 
-/// Rounds per runtime; `scripts/test soak` does more.
+/// Rounds per runtime.
 const ROUNDS: u64 = 6;
 
 fn assert_recovers(stage: &Stage) {
