@@ -84,6 +84,7 @@ pub(super) fn expected(
                 Ok(()) => Outlook::Fetch {
                     from: request.urls.iter().map(net::shown).collect(),
                     size_bytes: None,
+                    refused: None,
                 },
                 Err(refusal) => Outlook::Refused {
                     why: format!("{refusal}: {}", refusal.allow),

@@ -53,6 +53,7 @@ pub use dag::run_all;
 pub use described::{Described, described};
 pub use error::{ActError, MirrorFailure, MissingTool};
 pub use logs::Logs;
+pub(crate) use permit::allowed_hosts;
 pub use permit::{PlanGate, planned_hosts};
 pub use pull_image::{ImageError, PullFault, Registries};
 
@@ -102,6 +103,9 @@ pub enum Outlook {
         from: Vec<String>,
         /// Bytes to fetch, where that is known.
         size_bytes: Option<u64>,
+        /// Policy lets none of these be reached, and why, in one line: carrying out the plan fails here.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
     },
     /// It is made by commands.
     Build {
@@ -146,17 +150,21 @@ pub fn expected_of(
     step: &Step,
     inputs: &Artifacts,
 ) -> Result<Expected, ActError> {
-    match &step.act {
-        Act::RequireTools(act) => Ok(require_tools::expected(context, act)),
-        Act::Checkout(act) => checkout::expected(context, step, act),
-        Act::Download(act) => download::expected(context, step, act),
-        Act::Build(act) => build::expected(context, step, act, inputs),
-        Act::Observe(act) => observe::expected(context, step, act, inputs),
-        Act::StageModel(act) => stage_model::expected(context, step, act),
-        Act::PullImage(act) => pull_image::expected(context, step, act),
-        Act::ExtractImage(act) => extract_image::expected(context, step, act),
-        Act::InstallPackages(act) => install_packages::expected(context, act),
+    let mut expected = match &step.act {
+        Act::RequireTools(act) => require_tools::expected(context, act),
+        Act::Checkout(act) => checkout::expected(context, step, act)?,
+        Act::Download(act) => download::expected(context, step, act)?,
+        Act::Build(act) => build::expected(context, step, act, inputs)?,
+        Act::Observe(act) => observe::expected(context, step, act, inputs)?,
+        Act::StageModel(act) => stage_model::expected(context, step, act)?,
+        Act::PullImage(act) => pull_image::expected(context, step, act)?,
+        Act::ExtractImage(act) => extract_image::expected(context, step, act)?,
+        Act::InstallPackages(act) => install_packages::expected(context, act)?,
+    };
+    if let Outlook::Fetch { refused, .. } = &mut expected.outlook {
+        *refused = permit::refused_fetch(context, step);
     }
+    Ok(expected)
 }
 
 /// Says what every step of a plan would give. Does nothing.

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use engine_provider_api::{Act, ExtractImage, Facts, Mirror, Plan, PullImage};
+use engine_provider_api::{Act, ExtractImage, Facts, Mirror, Plan, PullImage, StageModel, Step};
 
-use super::git;
+use super::{ActError, Context, git};
 use crate::{
     config::environment::Environment,
     container,
+    fault::{Exit, Fault as _},
     model::{self, Reference},
     net::{Gate, Url},
     policy::{NetworkPolicy, Policy, Refusal},
@@ -53,6 +54,66 @@ fn host(url: &str) -> Option<String> {
     Some(Url::parse(url).ok()?.host_str()?.to_owned())
 }
 
+/// Hosts that the steps of a plan name and policy lets them reach.
+pub(crate) fn allowed_hosts(context: &Context, plan: &Plan) -> Vec<String> {
+    let is_allowed = |host: &String| {
+        let url = Url::parse(&format!("https://{host}/"));
+        url.is_ok_and(|url| context.net.check_host(&url).is_ok())
+    };
+    planned_hosts(plan, &context.facts, &context.environment)
+        .into_iter()
+        .filter(is_allowed)
+        .collect()
+}
+
+/// Why a step cannot fetch, in one line, where policy lets it reach none of its places.
+///
+/// Images and models in registries are not judged: the registry may have mirrors, and an image may be
+/// in the runtime already.
+pub(super) fn refused_fetch(context: &Context, step: &Step) -> Option<String> {
+    let url = |text: &str| {
+        let url = Url::parse(text).ok()?;
+        let answer = context.net.check_host(&url);
+        Some(answer.map_err(|source| ActError::net(step, source)))
+    };
+    let answers: Vec<Option<Result<(), ActError>>> = match &step.act {
+        Act::Checkout(act) => {
+            let mirror = |mirror: &Mirror| match mirror {
+                Mirror::Git { url } => Some(git::check_url(context, step, url).map(|_| ())),
+                Mirror::Index { .. } => url(context.facts.package_index.as_deref()?),
+            };
+            act.mirrors.iter().map(mirror).collect()
+        }
+        Act::Download(act) => act.urls.iter().map(|text| url(text)).collect(),
+        Act::StageModel(act) => {
+            let of_reference = match model_hosts(act, &context.environment) {
+                hosts if hosts.is_empty() => return None,
+                hosts => hosts
+                    .into_iter()
+                    .map(|host| url(&format!("https://{host}/"))),
+            };
+            let of_mirrors = act.mirrors.iter().map(|text| url(text));
+            of_reference.chain(of_mirrors).collect()
+        }
+        _ => Vec::new(),
+    };
+    let is_refusal = |error: &ActError| error.exit() == Exit::Refused;
+    let refusals: Option<Vec<ActError>> = answers
+        .into_iter()
+        .map(|answer| answer?.err().filter(is_refusal))
+        .collect();
+    Some(refusals?.first()?.brief())
+}
+
+/// Hosts of the place that a model's reference names; none where that is no place, or has mirrors of its
+/// own.
+fn model_hosts(act: &StageModel, environment: &Environment) -> Vec<String> {
+    match Reference::parse(&act.reference) {
+        Ok(Reference::Oci(_)) | Err(_) => Vec::new(),
+        Ok(reference) => model::hosts(&reference, environment),
+    }
+}
+
 /// The network policy for one plan.
 #[derive(Debug, Clone)]
 pub struct PlanGate {
@@ -88,8 +149,18 @@ impl Gate for PlanGate {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::policy::Setting;
+    use crate::{
+        act::{Artifacts, Outlook, expected_of, tests::bench},
+        net::Net,
+        policy::Setting,
+    };
+
+    fn only(host: &str) -> NetworkPolicy {
+        NetworkPolicy::Only(vec![host.to_owned()])
+    }
 
     fn gate(network: NetworkPolicy) -> PlanGate {
         let policy = Policy {
@@ -115,6 +186,85 @@ mod tests {
         assert!(listed.check("git.test", Some("a.example.org")).is_err());
         let offline = gate(NetworkPolicy::Offline);
         assert!(offline.check("git.test", Some("git.test")).is_err());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_fetch_is_refused_where_policy_lets_none_of_its_places_be_reached() {
+        let mut bench = bench(&[]);
+        bench.context.facts = Arc::new(Facts {
+            package_index: Some("https://index.test/simple".to_owned()),
+            ..Facts::default()
+        });
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let download = |urls: &[&str]| json!({"kind": "download", "urls": urls, "digest": digest});
+        let model = |reference: &str| json!({"kind": "stage-model", "reference": reference});
+        let index = json!({"kind": "index", "project": "p", "version": "1", "sha256": "",
+            "git_directory": ".git"});
+        let git = |url: &str| json!({"kind": "git", "url": url});
+        let checkout = |mirrors: [Value; 2]| {
+            json!({"kind": "checkout", "commit": "0".repeat(40),
+            "mirrors": mirrors})
+        };
+        for (network, mut step, why) in [
+            (
+                NetworkPolicy::Offline,
+                download(&["https://a.test/x"]),
+                Some("a.test"),
+            ),
+            (
+                only("b.test"),
+                download(&["https://a.test/x", "https://b.test/x"]),
+                None,
+            ),
+            (
+                only("b.test"),
+                download(&["https://a.test/x"]),
+                Some("a.test"),
+            ),
+            (
+                only("b.test"),
+                checkout([git("git@a.test:x"), index.clone()]),
+                Some("a.test"),
+            ),
+            (
+                only("index.test"),
+                checkout([git("git@a.test:x"), index.clone()]),
+                None,
+            ),
+            (
+                NetworkPolicy::Offline,
+                checkout([git("https://a.test/x"), git("/srv/x")]),
+                None,
+            ),
+            (
+                NetworkPolicy::Offline,
+                model("hf:o/n"),
+                Some("huggingface.co"),
+            ),
+            (
+                NetworkPolicy::Offline,
+                model("https://a.test/m.gguf"),
+                Some("a.test"),
+            ),
+            // The registry may have a mirror on this machine.
+            (NetworkPolicy::Offline, model("oci://a.test/m:1"), None),
+        ] {
+            step["id"] = "step".into();
+            let step: Step = serde_json::from_value(step).unwrap();
+            bench.context.net = Net::new(&Environment::default(), Arc::new(gate(network.clone())));
+            let expected = expected_of(&bench.context, &step, &Artifacts::new()).unwrap();
+            let Outlook::Fetch { refused, .. } = expected.outlook else {
+                panic!("{step:?}: {expected:?}");
+            };
+            let said = refused.as_deref().unwrap_or_default();
+            assert_eq!(
+                refused.is_some(),
+                why.is_some(),
+                "{network:?} {step:?}: {said}"
+            );
+            assert!(said.contains(why.unwrap_or_default()), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
     }
 
     #[test]

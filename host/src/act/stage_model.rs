@@ -40,6 +40,7 @@ pub(super) fn expected(
         model::Outlook::Fetch(from) => Outlook::Fetch {
             from,
             size_bytes: artifact.size_bytes,
+            refused: None,
         },
         model::Outlook::Unsupported(why) => Outlook::Unsupported { why },
     };

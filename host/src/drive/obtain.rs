@@ -181,6 +181,10 @@ async fn refuse_hopeless(planned: &Planned) -> Result<(), Failure> {
             outlook,
             Outlook::Unsupported { .. }
                 | Outlook::Refused { .. }
+                | Outlook::Fetch {
+                    refused: Some(_),
+                    ..
+                }
                 | Outlook::Install { allowed: false, .. }
         )
     };

@@ -218,19 +218,36 @@ fn planning_here_leaves_an_existing_home_as_it_is_but_for_remembered_versions() 
 #[test]
 fn offline_plans_say_so_and_refuse_what_would_be_fetched() {
     let machine = Machine::new();
-    let run = machine
-        .run(&[
-            "prepare",
-            "--provider",
-            "llamacpp",
-            "--gpu",
-            "forbid",
-            "--offline",
-        ])
-        .code(4);
+    let of_cpu = ["--provider", "llamacpp", "--gpu", "forbid", "--offline"];
+    let shown = machine.run(&[&["plan"], &of_cpu[..]].concat()).code(0);
+    let clone = shown.stdout.lines().find(|line| line.contains("git-clone"));
+    let clone = clone.expect("the source is shown");
+    assert!(clone.contains(" refused "), "{clone}");
+    assert!(
+        clone.contains("does not allow reaching `github.com`"),
+        "{clone}"
+    );
+    assert!(!shown.stdout.contains("may reach"), "{}", shown.stdout);
+    let run = machine.run(&[&["prepare"], &of_cpu[..]].concat()).code(4);
     run.says("policy does not allow reaching");
     run.says("leave `--offline` out");
     machine.assert_clean();
+}
+
+#[test]
+fn a_plan_names_the_hosts_that_the_list_of_the_pool_file_lets_it_reach() {
+    let machine = Machine::new();
+    machine.write(
+        "pools.yaml",
+        "policy: {network: [pypi.org]}\npools:\n  - id: a\n    engine: llamacpp\n    gpu: forbid\n    provisioning:\n      model: {ref: \"hf:o/n\"}\n",
+    );
+    let run = machine.run(&["plan", "--facts", &facts("debian-cpu"), "--json"]);
+    let plan = run.code(0).json();
+    assert_eq!(plan["hosts"], serde_json::json!(["pypi.org"]));
+    let steps = plan["steps"].as_array().unwrap();
+    let state = |id: &str| &steps.iter().find(|step| step["id"] == id).unwrap()["state"];
+    assert_eq!(state("git-clone"), "fetch", "the package index has it too");
+    assert_eq!(state("model-fetch"), "refused");
 }
 
 #[test]

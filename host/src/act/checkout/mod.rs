@@ -64,6 +64,7 @@ pub(super) fn expected(
             .map(|mirror| place(context, mirror))
             .collect(),
         size_bytes: None,
+        refused: None,
     };
     if !is_full_commit(&act.commit) {
         return Ok(Expected {

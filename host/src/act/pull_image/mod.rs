@@ -113,6 +113,7 @@ pub(super) fn outlook(
             None => wanted.reference.to_string(),
         }],
         size_bytes: remote.as_ref().map(RemoteImage::size_bytes),
+        refused: None,
     })
 }
 

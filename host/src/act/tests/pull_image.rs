@@ -71,6 +71,7 @@ async fn an_image_is_pulled_once_by_digest_and_needs_no_registry_afterwards() {
     let fetch = Outlook::Fetch {
         from: vec![registry.name(&format!("a/b@{}", pushed.manifest))],
         size_bytes: Some(pushed.size as u64),
+        refused: None,
     };
     assert_eq!(before.outlook, fetch);
 

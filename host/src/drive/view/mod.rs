@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Planned;
 pub use run::{CommandView, ContainerView, ModelView, MountView, PortView, RunView, run_view};
 
-use crate::act::{Expected, Outlook, planned_hosts};
+use crate::act::{Expected, Outlook, allowed_hosts};
 
 /// What `host plan --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -30,7 +30,7 @@ pub struct PlanView {
     pub steps: Vec<StepView>,
     /// What would run.
     pub run: RunView,
-    /// Hosts that the plan may reach.
+    /// Hosts that the plan names and policy lets it reach.
     pub hosts: Vec<String>,
     /// What was decided, and how to change it.
     pub notes: Vec<String>,
@@ -57,7 +57,7 @@ pub struct StepView {
     /// Kind of step: `checkout`, `build`, …, `run`.
     pub kind: String,
     /// What has to be done: `cached`, `fetch`, `build`, `install`, `missing`, `run`, `copy`,
-    /// `unsupported`.
+    /// `spared`, `refused`, `unsupported`.
     pub state: String,
     /// One line for people.
     pub detail: String,
@@ -120,9 +120,7 @@ impl Planned {
             gpu: word(&pool.gpu),
             steps,
             run,
-            hosts: planned_hosts(&self.plan, &self.facts, &self.context.environment)
-                .into_iter()
-                .collect(),
+            hosts: allowed_hosts(&self.context, &self.plan),
             notes: self.plan.notes.clone(),
             warnings: self
                 .unresolved
@@ -143,7 +141,11 @@ fn lines_of(step: &Step, expected: &Expected) -> Vec<StepView> {
         detail,
         command: None,
         size_bytes: match &expected.outlook {
-            Outlook::Fetch { size_bytes, .. } => *size_bytes,
+            Outlook::Fetch {
+                size_bytes,
+                refused: None,
+                ..
+            } => *size_bytes,
             _ => None,
         },
         path: expected.artifact.path.clone(),
@@ -173,14 +175,14 @@ fn lines_of(step: &Step, expected: &Expected) -> Vec<StepView> {
 fn state(outlook: &Outlook) -> &'static str {
     match outlook {
         Outlook::Cached => "cached",
-        Outlook::Fetch { .. } => "fetch",
+        Outlook::Fetch { refused: None, .. } => "fetch",
         Outlook::Build { .. } => "build",
         Outlook::Install { .. } => "install",
         Outlook::Missing { .. } => "missing",
         Outlook::Run => "run",
         Outlook::Copy => "copy",
         Outlook::Spared => "spared",
-        Outlook::Refused { .. } => "refused",
+        Outlook::Fetch { .. } | Outlook::Refused { .. } => "refused",
         Outlook::Unsupported { .. } => "unsupported",
     }
 }
@@ -203,6 +205,9 @@ fn detail(step: &Step, expected: &Expected) -> String {
     let todo = match &expected.outlook {
         Outlook::Cached if matches!(step.act, Act::RequireTools(_)) => "all there".to_owned(),
         Outlook::Cached => "nothing to do".to_owned(),
+        Outlook::Fetch {
+            refused: Some(why), ..
+        } => why.clone(),
         // What is named by its URL needs no second mention of it.
         Outlook::Fetch { from, .. } if *from == [what.as_str()] => "to fetch".to_owned(),
         Outlook::Fetch { from, .. } => format!("from {}", from.join(", else ")),
