@@ -19,13 +19,14 @@ use engine_provider_api::{Act, ExtractImage, Plan, PullImage, Step};
 
 pub(super) use model::is_immutable;
 
-use super::{Chosen, LockUse, Request};
+use super::{Chosen, LockUse, Request, view::word};
 use crate::{
     act::Context,
     config::select::{USUAL_FILE, file_of},
     fault::Failure,
     lock::{self, LockError, Part, PoolLock, StepLock},
     process::quote,
+    provider::Isolation,
 };
 
 /// What is locked for one pool in one mode, and how strictly it is meant.
@@ -53,36 +54,50 @@ pub fn lock_path(request: &Request) -> PathBuf {
     lock::path_beside(&selection.directory.join(file))
 }
 
-/// The command that locks what a request is about, without the program.
+/// The command that locks what a request is about, without the program: with the flags that decide what
+/// is planned. Not with `--offline`: what is written down is asked for.
 #[must_use]
 pub fn lock_command(request: &Request) -> String {
-    let selection = &request.selection;
-    let mut command = "lock".to_owned();
+    let (selection, overlay) = (&request.selection, &request.overlay);
+    let mut words = vec!["lock".to_owned()];
+    let mut flag = |name: &str, value: &str| words.extend([name.to_owned(), quote(value)]);
     match (&selection.config, &selection.provider) {
-        (Some(file), _) => {
-            command.push_str(" --config ");
-            command.push_str(&quote(&file.to_string_lossy()));
-        }
-        (None, Some(provider)) if file_of(selection).is_none() => {
-            command.push_str(" --provider ");
-            command.push_str(&quote(provider));
-        }
+        (Some(file), _) => flag("--config", &file.to_string_lossy()),
+        (None, Some(provider)) if file_of(selection).is_none() => flag("--provider", provider),
         _ => {}
     }
-    command
+    if let Some(mode) = overlay.mode {
+        flag("--mode", &mode.to_string());
+    }
+    if let Some(runtime) = &overlay.container_runtime {
+        flag("--container-runtime", runtime);
+    }
+    if let Some(gpu) = &overlay.gpu {
+        flag("--gpu", &word(gpu));
+    }
+    for directory in &request.provider_path {
+        flag("--provider-path", &directory.to_string_lossy());
+    }
+    if request.isolation == Isolation::InProcess {
+        flag("--isolation", "in-process");
+    }
+    let allowed = [
+        ("--allow-package-installs", overlay.allow_package_installs),
+        ("--allow-binary-downloads", overlay.allow_binary_downloads),
+    ];
+    let allowed = allowed.into_iter().filter(|(_, is_given)| *is_given);
+    words.extend(allowed.map(|(flag, _)| flag.to_owned()));
+    words.join(" ")
 }
 
 impl Pins {
     /// Reads what is locked; an error where `--locked` was given and there is no lock file.
     pub(super) fn of(chosen: &Chosen, request: &Request) -> Result<Self, LockError> {
         let path = lock_path(request);
-        let mut command = lock_command(request);
+        let command = lock_command(request);
         let document = lock::read(&path)?;
         if document.is_none() && request.lock == LockUse::Exact {
             return Err(LockError::Absent { path, command });
-        }
-        if let Some(mode) = request.overlay.mode {
-            command.push_str(&format!(" --mode {mode}"));
         }
         let id = &chosen.wanted.pool.id;
         Ok(Self {
@@ -197,4 +212,43 @@ impl Pins {
 enum Said {
     Note(String),
     Warning(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use engine_provider_api::{GpuPolicy, Mode};
+
+    use super::*;
+    use crate::config::select::{Overlay, Selection};
+
+    #[test]
+    fn the_command_that_locks_has_the_flags_that_decide_what_is_planned() {
+        let directory = tempfile::tempdir().unwrap();
+        let request = Request {
+            selection: Selection {
+                provider: Some("llamacpp".to_owned()),
+                directory: directory.path().to_owned(),
+                ..Selection::default()
+            },
+            overlay: Overlay {
+                mode: Some(Mode::Container),
+                container_runtime: Some("docker".to_owned()),
+                gpu: Some(GpuPolicy::Prefer),
+                allow_binary_downloads: true,
+                offline: true,
+                ..Overlay::default()
+            },
+            provider_path: vec![PathBuf::from("/srv/my providers")],
+            isolation: Isolation::InProcess,
+            ..Request::default()
+        };
+        insta::assert_snapshot!(lock_command(&request), @"lock --provider llamacpp --mode container --container-runtime docker --gpu prefer --provider-path '/srv/my providers' --isolation in-process --allow-binary-downloads");
+        assert_eq!(
+            lock_command(&Request {
+                selection: request.selection,
+                ..Request::default()
+            }),
+            "lock --provider llamacpp"
+        );
+    }
 }

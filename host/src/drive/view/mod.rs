@@ -262,7 +262,7 @@ fn short(commit: &str) -> &str {
 }
 
 /// The word that pool files use for a value.
-fn word<T: Serialize>(value: &T) -> String {
+pub(super) fn word<T: Serialize>(value: &T) -> String {
     serde_json::to_value(value)
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))
