@@ -43,8 +43,9 @@ pub fn directory<'a>(pool: &'a Pool, engine: &str) -> Result<&'a ModelSource, Pr
     let model = pool.provisioning.model.as_ref().ok_or_else(|| {
         ProviderError::invalid("provisioning.model", "the pool names no model to serve").hint(
             format!(
-                "{engine} has no model of its own: write a pool file with `provisioning.model.ref`, \
-                 for example `hf:Qwen/Qwen2.5-0.5B-Instruct` or `file:/srv/models/qwen`"
+                "{engine} has no model of its own: give `--model`, or write a pool file with \
+                 `provisioning.model.ref`, for example `hf:Qwen/Qwen2.5-0.5B-Instruct` or \
+                 `file:/srv/models/qwen`"
             ),
         )
     })?;
