@@ -8,9 +8,8 @@ use super::{ActError, Context, git};
 use crate::{
     config::environment::Environment,
     container,
-    fault::{Exit, Fault as _},
     model::{self, Reference},
-    net::{Gate, Url},
+    net::{Gate, NetError, Url},
     policy::{NetworkPolicy, Policy, Refusal},
 };
 
@@ -71,19 +70,17 @@ pub(crate) fn allowed_hosts(context: &Context, plan: &Plan) -> Vec<String> {
 /// Images and models in registries are not judged: the registry may have mirrors, and an image may be
 /// in the runtime already.
 pub(super) fn refused_fetch(context: &Context, step: &Step) -> Option<String> {
-    let url = |text: &str| {
-        let url = Url::parse(text).ok()?;
-        let answer = context.net.check_host(&url);
-        Some(answer.map_err(|source| ActError::net(step, source)))
+    let url = |text: &str| refusal(context.net.check_host(&Url::parse(text).ok()?).err()?);
+    let mirror = |mirror: &Mirror| match mirror {
+        Mirror::Git { url } => match git::check_url(context, step, url).err()? {
+            ActError::Net { source, .. } => refusal(*source),
+            _ => None,
+        },
+        Mirror::Index { .. } => url(context.facts.package_index.as_deref()?),
     };
-    let answers: Vec<Option<Result<(), ActError>>> = match &step.act {
-        Act::Checkout(act) => {
-            let mirror = |mirror: &Mirror| match mirror {
-                Mirror::Git { url } => Some(git::check_url(context, step, url).map(|_| ())),
-                Mirror::Index { .. } => url(context.facts.package_index.as_deref()?),
-            };
-            act.mirrors.iter().map(mirror).collect()
-        }
+    // `None` as soon as one place may be reached, or is not known.
+    let refusals: Option<Vec<Refusal>> = match &step.act {
+        Act::Checkout(act) => act.mirrors.iter().map(mirror).collect(),
         Act::Download(act) => act.urls.iter().map(|text| url(text)).collect(),
         Act::StageModel(act) => {
             let of_reference = match model_hosts(act, &context.environment) {
@@ -95,14 +92,19 @@ pub(super) fn refused_fetch(context: &Context, step: &Step) -> Option<String> {
             let of_mirrors = act.mirrors.iter().map(|text| url(text));
             of_reference.chain(of_mirrors).collect()
         }
-        _ => Vec::new(),
+        _ => None,
     };
-    let is_refusal = |error: &ActError| error.exit() == Exit::Refused;
-    let refusals: Option<Vec<ActError>> = answers
-        .into_iter()
-        .map(|answer| answer?.err().filter(is_refusal))
-        .collect();
-    Some(refusals?.first()?.brief())
+    let refusals = refusals?;
+    let first = refusals.first()?;
+    Some(format!("{first}: {}", first.allow))
+}
+
+/// What policy does not allow, where that is what is wrong.
+fn refusal(error: NetError) -> Option<Refusal> {
+    match error {
+        NetError::Forbidden { source, .. } => Some(*source),
+        _ => None,
+    }
 }
 
 /// Hosts of the place that a model's reference names; none where that is no place, or has mirrors of its

@@ -227,6 +227,7 @@ fn offline_plans_say_so_and_refuse_what_would_be_fetched() {
         clone.contains("does not allow reaching `github.com`"),
         "{clone}"
     );
+    assert!(clone.ends_with("leave `--offline` out"), "{clone}");
     assert!(!shown.stdout.contains("may reach"), "{}", shown.stdout);
     let run = machine.run(&[&["prepare"], &of_cpu[..]].concat()).code(4);
     run.says("policy does not allow reaching");
