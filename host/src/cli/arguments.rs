@@ -523,9 +523,18 @@ pub enum ProviderCommand {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Check a pool file and say everything that is wrong with it.
+    ///
+    /// No provider is run: what stands under `options` is the provider's own, and is checked by
+    /// `host plan`.
     Check {
         /// Pool file. Default: `pools.yaml` here.
         file: Option<PathBuf>,
+        /// The same, written as other commands want it.
+        #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
+        /// Directory with providers, searched before all others; may be given several times.
+        #[arg(long, value_name = "DIR")]
+        provider_path: Vec<PathBuf>,
     },
     /// Print the JSON Schema of pool files.
     Schema,

@@ -13,8 +13,8 @@ use crate::{
         environment::Environment,
         load,
         paths::Home,
-        pools,
-        problem::Problem,
+        pools::{self, Loaded, PoolEntry},
+        problem::{ConfigError, FileKind, Problem, list, nearest},
         select::{Overlay, USUAL_FILE},
     },
     fault::Failure,
@@ -31,21 +31,31 @@ pub enum Form {
 }
 
 /// `host config check [FILE]`: everything that is wrong with a pool file, else what it holds.
+///
+/// `engines`: names of the providers that are here; none: there is nothing to compare with.
 pub fn check(
     out: &mut dyn Write,
     file: Option<&Path>,
     form: Form,
     surroundings: &Surroundings,
+    engines: &[String],
 ) -> Result<(), Failure> {
     let path = file.unwrap_or(Path::new(USUAL_FILE));
     let loaded = load(path, surroundings)?;
+    check_engines(&loaded, engines)?;
     let pools: Vec<(&str, &str)> = loaded
         .pools
         .iter()
         .map(|entry| (entry.pool.id.as_str(), entry.pool.engine.as_str()))
         .collect();
     let render = |notice: &Problem| notice.render(&loaded.source);
-    let notices: Vec<String> = loaded.notices.iter().map(render).collect();
+    let mut notices: Vec<String> = loaded.notices.iter().map(render).collect();
+    if engines.is_empty() {
+        notices.push("no provider is here: `engine` is compared with none".to_owned());
+    }
+    if loaded.pools.iter().any(|it| !it.pool.options.is_empty()) {
+        notices.push("`options` are checked by their provider, in `host plan`".to_owned());
+    }
     let written = match form {
         Form::Json => writeln!(
             out,
@@ -59,6 +69,35 @@ pub fn check(
         Form::Human => human_check(out, path, &pools, &notices),
     };
     written.map_err(output)
+}
+
+/// Refuses engines that no provider here is called like.
+fn check_engines(loaded: &Loaded, engines: &[String]) -> Result<(), ConfigError> {
+    let names = || engines.iter().map(String::as_str);
+    let is_unknown =
+        |entry: &&PoolEntry| !engines.is_empty() && !engines.contains(&entry.pool.engine);
+    let problems: Vec<Problem> = loaded
+        .pools
+        .iter()
+        .filter(is_unknown)
+        .map(|entry| {
+            let engine = &entry.pool.engine;
+            let help = match nearest(engine, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", list(names())),
+            };
+            let message = format!("there is no provider `{engine}` here");
+            entry.places.problem("engine", message).help(help)
+        })
+        .collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(ConfigError::invalid(
+            FileKind::Pools,
+            &loaded.source,
+            problems,
+        )),
+    }
 }
 
 fn human_check(
@@ -171,12 +210,39 @@ mod tests {
         (directory, path)
     }
 
+    fn engines() -> Vec<String> {
+        ["llamacpp", "vllm"].map(str::to_owned).into()
+    }
+
+    #[test]
+    fn a_misspelt_engine_is_shown_with_the_nearest_provider() {
+        let (_directory, path) =
+            file("pools:\n  - {id: a, engine: lamacpp}\n  - {id: b, engine: x}\n");
+        let check = |engines: &[String]| {
+            let around = Surroundings::default();
+            check(&mut Vec::new(), Some(&path), Form::Human, &around, engines)
+        };
+        let error = check(&engines()).unwrap_err();
+        assert_eq!(error.exit(), crate::fault::Exit::Config);
+        let told: String = error.details().into_iter().map(|it| it.text).collect();
+        for text in [
+            ":2:21: there is no provider `lamacpp`",
+            "did you mean `llamacpp`?",
+            "there are `llamacpp`, `vllm`",
+        ] {
+            assert!(told.contains(text), "{told}");
+        }
+        assert!(check(&[]).is_ok(), "nothing to compare with");
+    }
+
     #[test]
     fn a_right_file_is_summed_up_with_its_notices() {
-        let (_directory, path) =
-            file("pools:\n  - {id: a, engine: llamacpp, queue: {}}\n  - {id: b, engine: vllm}\n");
+        let (_directory, path) = file(
+            "pools:\n  - {id: a, engine: llamacpp, queue: {}}\n  - {id: b, engine: vllm, options: {x: 1}}\n",
+        );
         let mut out = Vec::new();
-        check(&mut out, Some(&path), Form::Human, &Surroundings::default()).unwrap();
+        let around = Surroundings::default();
+        check(&mut out, Some(&path), Form::Human, &around, &engines()).unwrap();
         let text = String::from_utf8(out).unwrap();
         let text = text.replace(&*path.to_string_lossy(), "pools.yaml");
         insta::assert_snapshot!(text, @r"
@@ -187,6 +253,7 @@ mod tests {
               |
             2 |   - {id: a, engine: llamacpp, queue: {}}
               |                               ^^^^^
+        note: `options` are checked by their provider, in `host plan`
         ");
     }
 
@@ -198,6 +265,7 @@ mod tests {
             Some(&path),
             Form::Json,
             &Surroundings::default(),
+            &[],
         );
         let error = error.unwrap_err();
         assert_eq!(error.exit(), crate::fault::Exit::Config);

@@ -170,19 +170,21 @@ async fn stop_command(context: &Context, arguments: &StopArguments) -> Result<Ex
     Ok(received.exit().unwrap_or(Exit::Success))
 }
 
+fn search(context: &Context, flags: &[PathBuf]) -> Search {
+    Search::usual(flags, &context.host.environment, &context.host.home)
+}
+
 fn provider_command(context: &Context, command: ProviderCommand) -> Result<Exit, Failure> {
-    let search =
-        |flags: &[PathBuf]| Search::usual(flags, &context.host.environment, &context.host.home);
     match command {
         ProviderCommand::List { provider_path } => {
-            let list = provider::list(&search(&provider_path));
+            let list = provider::list(&search(context, &provider_path));
             context.show(&list, |out| list.write(out))?;
         }
         ProviderCommand::Inspect {
             name,
             provider_path,
         } => {
-            let report = provider::inspect(&name, &search(&provider_path))?;
+            let report = provider::inspect(&name, &search(context, &provider_path))?;
             context.show(&report, |out| report.write(out))?;
         }
     }
@@ -193,8 +195,20 @@ fn config_command(context: &Context, command: ConfigCommand) -> Result<Exit, Fai
     let out = &mut std::io::stdout();
     let surroundings = Surroundings::of(&context.host.environment);
     match command {
-        ConfigCommand::Check { file } => {
-            config::check(out, file.as_deref(), context.form(), &surroundings)?;
+        ConfigCommand::Check {
+            file,
+            config,
+            provider_path,
+        } => {
+            let engines = provider::names(&search(context, &provider_path));
+            let file = file.or(config);
+            config::check(
+                out,
+                file.as_deref(),
+                context.form(),
+                &surroundings,
+                &engines,
+            )?;
         }
         ConfigCommand::Schema => config::schema(out)?,
         ConfigCommand::Policy { config: file } => config::show_policy(

@@ -109,6 +109,16 @@ pub struct ProviderReport {
     pub needs_glibc: Option<String>,
 }
 
+/// Names of the providers that are found, also of those that cannot be used, sorted.
+#[must_use]
+pub fn names(search: &Search) -> Vec<String> {
+    let entries = Catalog::search(search).entries;
+    let mut names: Vec<String> = entries.iter().map(Entry::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// Lists every provider found.
 #[must_use]
 pub fn list(search: &Search) -> ProviderList {

@@ -120,6 +120,24 @@ fn without_a_pool_file_or_a_provider_it_is_said_what_to_type() {
 }
 
 #[test]
+fn a_misspelt_engine_is_refused_before_it_is_planned() {
+    let machine = Machine::new();
+    machine.write("pools.yaml", "pools:\n- {id: a, engine: lamacpp}\n");
+    for file in [&[][..], &["pools.yaml"], &["-c", "pools.yaml"]] {
+        let run = machine.run(&[&["config", "check"], file].concat()).code(3);
+        run.says("pools.yaml:2:19: there is no provider `lamacpp` here");
+        run.says("did you mean `llamacpp`?");
+    }
+    machine.write(
+        "pools.yaml",
+        "pools:\n- {id: a, engine: fixture, options: {retry_wen: x}}\n",
+    );
+    let run = machine.run(&["config", "check"]).code(0);
+    assert!(run.stdout.contains("in `host plan`"), "{}", run.stdout);
+    machine.assert_untouched();
+}
+
+#[test]
 fn a_pool_that_is_not_there_is_refused_naming_those_that_are() {
     let machine = Machine::new();
     machine.write(
