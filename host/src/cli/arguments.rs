@@ -476,7 +476,7 @@ pub struct FactsArguments {
 
 /// Arguments of `host stop`.
 #[derive(Debug, Clone, Default, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct StopArguments {
     /// Pools to stop.
     #[arg(value_name = "POOL")]

@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     act,
-    config::{pools::Surroundings, select::Overlay},
+    config::{pools::Surroundings, problem::ConfigError, select::Overlay},
     engine,
     fault::{Exit, Failure},
     narrate::Actor,
@@ -156,6 +156,9 @@ async fn clear_up(context: &Context) {
 }
 
 async fn stop_command(context: &Context, arguments: &StopArguments) -> Result<Exit, Failure> {
+    if !arguments.all && arguments.pools.is_empty() {
+        return Err(ConfigError::NothingToStop.into());
+    }
     let hurry = context.host.cancel.clone();
     let received = signals::cancel_on_signal(hurry.clone());
     let which = if arguments.all {

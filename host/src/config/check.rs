@@ -338,10 +338,14 @@ impl Checking<'_> {
 
     /// Fills in the mode that the settings speak of, and refuses settings of another.
     fn mode(&mut self, pool: &mut Pool) {
+        let help = match self.given("provisioning.mode") {
+            true => "leave one of the two out",
+            false => "remove it: the engine runs already",
+        };
         let sections = sections(pool);
         match (pool.provisioning.mode, sections.as_slice()) {
             (Some(mode), _) => {
-                for problem in misfits(pool, mode, self.places, "leave one of the two out") {
+                for problem in misfits(pool, mode, self.places, help) {
                     self.problems.push(problem);
                 }
             }
@@ -360,12 +364,7 @@ impl Checking<'_> {
             }
         }
         if pool.provisioning.mode == Some(Mode::External) {
-            let problems = misfits(
-                pool,
-                Mode::External,
-                self.places,
-                "leave one of the two out",
-            );
+            let problems = misfits(pool, Mode::External, self.places, help);
             for problem in problems {
                 if !self.problems.contains(&problem) {
                     self.problems.push(problem);

@@ -97,7 +97,7 @@ pub fn parse(source: &Source) -> Result<Node, Problem> {
     };
     serde_saphyr::from_str_with_options::<Spanned<Raw>>(&source.text, options)
         .map(|raw| raw_to_node(raw, &source.text))
-        .map_err(|error| syntax_problem(&error))
+        .map_err(|error| syntax_problem(&error, &source.text))
 }
 
 /// A tree for a value that did not come from a text.
@@ -293,10 +293,11 @@ fn place(location: Location, covered: &str) -> Option<Place> {
 }
 
 /// The parser's complaint in the words of this program.
-fn syntax_problem(error: &YamlError) -> Problem {
+fn syntax_problem(error: &YamlError, written: &str) -> Problem {
     let place = error.location().and_then(|location| place(location, ""));
     let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or(&text);
+    let tab = indenting_tab(text, written, place);
     let (message, help) = match error.without_snippet() {
         YamlError::DuplicateMappingKey { key, .. } => (
             match key {
@@ -314,9 +315,9 @@ fn syntax_problem(error: &YamlError) -> Problem {
             Some("define it first, as in `name: &anchor value`"),
         ),
         YamlError::NonFiniteFloat { value, .. } => (format!("`{value}` is no usable number"), None),
-        _ if text.contains("tabs disallowed") => (
+        _ if tab.is_some() => (
             "a tab is used for indentation".to_owned(),
-            Some("YAML indents with spaces"),
+            Some("YAML is indented with blanks"),
         ),
         _ if text.contains("expected string scalar") => {
             ("a name must be text".to_owned(), Some("put it in quotes"))
@@ -324,11 +325,29 @@ fn syntax_problem(error: &YamlError) -> Problem {
         _ => (format!("this cannot be read: {text}"), None),
     };
     Problem {
-        place,
+        place: tab.or(place),
         message,
         help: help.map(Into::into),
         ..Problem::default()
     }
+}
+
+/// The tab that a line is indented with, where that is what the parser complains of: it stops there, or
+/// at the value before.
+fn indenting_tab(complaint: &str, text: &str, place: Option<Place>) -> Option<Place> {
+    let words = ["tabs disallowed", "found a tab"];
+    let here = place.filter(|_| words.iter().any(|words| complaint.contains(words)))?;
+    let tab = |(index, line): (usize, &str)| {
+        let indent = line.chars().take_while(|c| c.is_whitespace());
+        let before = indent.take_while(|c| *c != '\t').count();
+        (line.chars().nth(before) == Some('\t')).then_some(Place {
+            line: index + 1,
+            column: before + 1,
+            length: 1,
+        })
+    };
+    let lines = text.lines().enumerate().skip(here.line - 1);
+    lines.filter_map(tab).next()
 }
 
 #[cfg(test)]

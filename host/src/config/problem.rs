@@ -181,6 +181,15 @@ pub enum ConfigError {
         /// Pools it has.
         known: Vec<String>,
     },
+    /// A pool of a file is wanted, and there is no file.
+    #[error("there is no pool file here, and so no pool `{wanted}`")]
+    NoPoolFile {
+        /// What was asked for.
+        wanted: String,
+    },
+    /// Neither pools nor all engines are named.
+    #[error("nothing says which engines are to be stopped")]
+    NothingToStop,
     /// A pool file has no pool of an engine.
     #[error("`{}` has no pool of engine `{engine}`", path.display())]
     NoPoolOfEngine {
@@ -248,8 +257,13 @@ impl Fault for ConfigError {
     fn exit(&self) -> Exit {
         match self {
             Self::Read { .. } | Self::Invalid { .. } => Exit::Config,
-            Self::NothingGiven | Self::OtherEngine { .. } | Self::BadFlag { .. } => Exit::Usage,
-            Self::NoSuchPool { .. } | Self::NoPoolOfEngine { .. } => Exit::NotFound,
+            Self::NothingGiven
+            | Self::NothingToStop
+            | Self::OtherEngine { .. }
+            | Self::BadFlag { .. } => Exit::Usage,
+            Self::NoSuchPool { .. } | Self::NoPoolFile { .. } | Self::NoPoolOfEngine { .. } => {
+                Exit::NotFound
+            }
         }
     }
 
@@ -298,6 +312,14 @@ impl Fault for ConfigError {
                     None => vec![hint(format!("its pools are {}", list(names)), None)],
                 }
             }
+            Self::NoPoolFile { .. } => vec![hint(
+                "name one with `--config`; without it there is the provider's own pool, `default`",
+                Some("{again} --pool default"),
+            )],
+            Self::NothingToStop => vec![
+                hint("see what runs, and name its pool", Some("{host} ps")),
+                hint("stop all of them", Some("{again} --all")),
+            ],
             Self::NoPoolOfEngine { known, .. } => vec![hint(
                 format!("it has pools of {}", list(known.iter().map(String::as_str))),
                 None,
@@ -327,6 +349,8 @@ impl Fault for ConfigError {
             Self::Invalid { .. } => "config-invalid",
             Self::NothingGiven => "no-pool-given",
             Self::NoSuchPool { .. } => "no-such-pool",
+            Self::NoPoolFile { .. } => "no-pool-file",
+            Self::NothingToStop => "nothing-to-stop",
             Self::NoPoolOfEngine { .. } => "no-pool-of-engine",
             Self::BadFlag { .. } => "bad-flag",
             Self::OtherEngine { .. } => "pool-of-other-engine",

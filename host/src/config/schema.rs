@@ -9,7 +9,8 @@
 //! - where text is wanted, an unquoted number or truth value is taken as it was written (`tag: 24.10`),
 //!   and an empty value counts as not given.
 //!
-//! A field marked `"x-not-used": true` is accepted, left out and noted.
+//! A field marked `"x-not-used": true` is accepted, left out and noted. `x-help` says what to write instead of
+//! what does not fit, `x-elsewhere` where a name belongs that a map does not have.
 
 mod scalar;
 #[cfg(test)]
@@ -27,6 +28,9 @@ use super::{
 
 /// Mark of a field that is accepted but belongs to somebody else.
 pub const NOT_USED: &str = "x-not-used";
+
+/// Names that a map does not have, each with where it belongs.
+const ELSEWHERE: &str = "x-elsewhere";
 
 /// What came of a check.
 #[derive(Debug, Default)]
@@ -165,7 +169,9 @@ impl<'a> Checker<'a> {
                 string(schema, node, &value.to_string(), path, report)
             }
             _ => {
-                report.problems.push(wrong_type(&types, node, path));
+                let mut problem = wrong_type(&types, node, path);
+                problem.help = help_of(schema);
+                report.problems.push(problem);
                 Value::Null
             }
         }
@@ -185,6 +191,7 @@ impl<'a> Checker<'a> {
             .and_then(Value::as_object)
             .unwrap_or(&empty);
         let rest = schema.get("additionalProperties");
+        let elsewhere = schema.get(ELSEWHERE);
         let mut result = Map::new();
         for entry in entries {
             let path = join(path, &entry.name);
@@ -206,7 +213,8 @@ impl<'a> Checker<'a> {
                         || (rest.is_none() && !named.is_empty()) =>
                 {
                     if self.unknown == Unknown::Refused {
-                        report.problems.push(unknown(entry, named, path));
+                        let place = elsewhere.and_then(|it| it.get(&entry.name)?.as_str());
+                        report.problems.push(unknown(entry, named, place, path));
                     }
                 }
                 (None, rest) => {
@@ -283,7 +291,11 @@ impl<'a> Checker<'a> {
                 .iter()
                 .flat_map(|choice| self.kinds(choice))
                 .collect();
-            report.problems.push(wrong_type(&wanted, node, path));
+            let mut problem = wrong_type(&wanted, node, path);
+            problem.help = choices
+                .iter()
+                .find_map(|choice| help_of(self.resolve(choice)));
+            report.problems.push(problem);
         }
         Value::Null
     }
@@ -372,12 +384,25 @@ fn is_of_kind(kinds: &[&str], node: &Node) -> bool {
     kinds.iter().any(|name| of_kind.contains(name))
 }
 
-fn unknown(entry: &Entry, named: &Map<String, Value>, path: String) -> Problem {
+/// What to write instead of a value of another type, where the schema says it.
+fn help_of(schema: &Value) -> Option<Box<str>> {
+    schema.get("x-help")?.as_str().map(Into::into)
+}
+
+/// `elsewhere`: where a field of that name belongs.
+fn unknown(
+    entry: &Entry,
+    named: &Map<String, Value>,
+    elsewhere: Option<&str>,
+    path: String,
+) -> Problem {
     let names = || named.keys().map(String::as_str);
-    let help = match nearest(&entry.name, names()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if named.is_empty() => "nothing can be set here".to_owned(),
-        None => format!("what can stand here: {}", list(names())),
+    let is_used = |name: &&str| named[*name].get(NOT_USED) != Some(&Value::Bool(true));
+    let help = match (elsewhere, nearest(&entry.name, names())) {
+        (Some(place), _) => format!("write it as {place}"),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) if named.is_empty() => "nothing can be set here".to_owned(),
+        (None, None) => format!("what can stand here: {}", list(names().filter(is_used))),
     };
     let parent = path
         .strip_suffix(&entry.name)

@@ -148,10 +148,8 @@ fn default_pool(selection: &Selection) -> Result<Selected, ConfigError> {
     let engine = selection.provider.clone();
     let engine = engine.ok_or(ConfigError::NothingGiven)?;
     match &selection.pool {
-        Some(pool) if pool != DEFAULT_POOL => Err(ConfigError::NoSuchPool {
-            path: PathBuf::from(USUAL_FILE),
+        Some(pool) if pool != DEFAULT_POOL => Err(ConfigError::NoPoolFile {
             wanted: pool.clone(),
-            known: vec![DEFAULT_POOL.to_owned()],
         }),
         _ => Ok(Selected::DefaultPool { engine }),
     }

@@ -17,6 +17,7 @@ use crate::policy::PolicyFile;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Pool file")]
+#[schemars(extend("x-help" = "it begins with `pools:`"))]
 pub struct PoolFile {
     /// The pools. At least one.
     #[schemars(length(min = 1))]
@@ -53,10 +54,41 @@ pub struct PoolFile {
     pub require_same_engine_version: Option<Value>,
 }
 
+/// Fields that are looked for beside a pool's own, each with where it stands.
+fn elsewhere() -> Value {
+    let below = |map: &str, names: &[&str]| {
+        let place = |name: &&str| ((*name).to_owned(), format!("`{map}.{name}`").into());
+        names.iter().map(place).collect::<Map<_, _>>()
+    };
+    let provisioning = [
+        "mode",
+        "source",
+        "container",
+        "package",
+        "binary",
+        "external",
+        "ports",
+        "env",
+        "flags",
+        "allow_package_installs",
+        "allow_binary_downloads",
+    ];
+    let mut all = below("provisioning", &provisioning);
+    all.extend(below("provisioning.model", &["ref", "checksum", "mirrors"]));
+    all.extend(below("readiness", &["stall_timeout", "timeout"]));
+    all.extend(below("stop", &["grace"]));
+    all.insert("port".to_owned(), "`provisioning.ports`".into());
+    for name in ["run_as", "network", "tools"] {
+        let place = format!("`policy.{name}`, beside `pools`");
+        all.insert(name.to_owned(), place.into());
+    }
+    Value::Object(all)
+}
+
 /// One engine with one model and its settings.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Pool")]
+#[schemars(rename = "Pool", extend("x-elsewhere" = elsewhere()))]
 pub struct PoolWritten {
     /// Name of the pool: lower-case letters, digits and `-`, at most 63.
     #[schemars(regex(pattern = r"^[a-z0-9-]{1,63}$"))]
@@ -208,7 +240,7 @@ pub struct ProvisioningWritten {
 /// The model to stage.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Model")]
+#[schemars(rename = "Model", extend("x-help" = "write `model: {ref: builtin:haiku}`"))]
 pub struct ModelWritten {
     /// Reference: `builtin:haiku`, `file:/abs/model.gguf`, `./model.gguf` (from the directory of
     /// this file), `https://…`, `hf:organisation/repository[/file]`, `s3://…`, `oci://…`.

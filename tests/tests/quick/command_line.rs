@@ -113,7 +113,10 @@ fn a_wrong_command_line_ends_with_2_and_says_what_is_meant() {
     let run = machine.run(&["plan", "--gpu", "maybe"]).code(2);
     run.says("require, prefer, forbid");
     let run = machine.run(&["stop"]).code(2);
-    run.says("--all");
+    run.says("stop --all");
+    run.says(" ps");
+    let run = machine.run(&["logs"]).code(11);
+    run.says(" ps");
     assert_eq!(run.stdout, "");
     machine.assert_untouched();
 }

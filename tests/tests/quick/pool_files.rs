@@ -138,6 +138,16 @@ fn a_misspelt_engine_is_refused_before_it_is_planned() {
 }
 
 #[test]
+fn a_pool_is_looked_for_in_no_file_that_is_not_there() {
+    let machine = Machine::new();
+    let run = machine.run(&["plan", "--provider", "fixture", "--pool", "chat"]);
+    let run = run.code(11);
+    run.says("there is no pool file here");
+    run.says("plan --provider fixture --pool default");
+    machine.assert_untouched();
+}
+
+#[test]
 fn a_pool_that_is_not_there_is_refused_naming_those_that_are() {
     let machine = Machine::new();
     machine.write(

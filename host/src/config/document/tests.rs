@@ -48,7 +48,15 @@ fn syntax_errors_say_what_is_wrong_in_plain_words() {
     let cases = [
         ("a: 1\na: 2\n", "2:1 `a` is there twice"),
         ("{\"a\": 1, \"a\": 2}", "1:10 `a` is there twice"),
-        ("a:\n\tb: 1\n", "2:2 a tab is used for indentation"),
+        ("a:\n\tb: 1\n", "2:1 a tab is used for indentation"),
+        (
+            "a:\n  - b: 1\n\tc: 2\n",
+            "3:1 a tab is used for indentation",
+        ),
+        (
+            "a:\n  - b: 1\n  \tc: 2\n",
+            "3:3 a tab is used for indentation",
+        ),
         ("a: 1\n---\nb: 2\n", "3:1 a second document begins here"),
         ("a: *b\n", "1:4 this alias names no anchor"),
         ("a: .inf\n", "1:4 `.inf` is no usable number"),

@@ -173,7 +173,9 @@ impl Fault for EngineError {
                 "a GPU that need not be proven: prefer it instead",
                 Some("{again} --gpu prefer"),
             )],
-            Self::NotRunning { .. } => vec![hint("see what runs", Some("{host} ps"))],
+            Self::NotRunning { .. } | Self::NoLog { .. } => {
+                vec![hint("see what runs", Some("{host} ps"))]
+            }
             _ => of_finding.into_iter().collect(),
         }
     }

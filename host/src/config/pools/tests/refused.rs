@@ -26,7 +26,7 @@ fn unknown_fields_are_refused_with_the_nearest_name() {
     pools.yaml:9:5: there is no `foo_bar_baz` in `pools[0]`
           |
         9 |     foo_bar_baz: 1
-          |     ^^^^^^^^^^^ what can stand here: `admission`, `catalog`, `ctx`, `devices`, `engine`, `gpu`, `id`, `model`, `options`, `preload`, `profile`, `provisioning`, `quant`, `queue`, `readiness`, `replicas`, `require_same_engine_version`, `sampler_profile_version`, `stop`, `supervision`, `tensor_split`, `timeouts`
+          |     ^^^^^^^^^^^ what can stand here: `ctx`, `devices`, `engine`, `gpu`, `id`, `model`, `options`, `preload`, `profile`, `provisioning`, `quant`, `readiness`, `replicas`, `stop`, `supervision`, `tensor_split`
     "
     );
 }
@@ -110,13 +110,13 @@ fn missing_and_malformed_names_are_told() {
     pools.yaml:1:1: the file must be a map, not nothing
           |
         1 | 
-          | ^
+          | ^ it begins with `pools:`
     ");
     insta::assert_snapshot!(told(try_text("- id: a\n")), @r"
     pools.yaml:1:1: the file must be a map, not a list
           |
         1 | - id: a
-          | ^
+          | ^ it begins with `pools:`
     ");
 }
 
@@ -297,4 +297,42 @@ fn mirrors_of_a_model_need_a_url_and_a_checksum() {
     ));
     let source = good.unwrap().pools[0].pool.provisioning.model.clone();
     assert_eq!(source.unwrap().mirrors, ["http://b/m"]);
+}
+
+#[test]
+fn what_stands_at_the_wrong_place_is_told_where_it_belongs() {
+    insta::assert_snapshot!(
+        told(pool("port: 8080\nmode: source\nrun_as: me\nprovisioning: {model: builtin:haiku}")),
+        @r"
+    pools.yaml:4:5: there is no `port` in `pools[0]`
+          |
+        4 |     port: 8080
+          |     ^^^^ write it as `provisioning.ports`
+    pools.yaml:5:5: there is no `mode` in `pools[0]`
+          |
+        5 |     mode: source
+          |     ^^^^ write it as `provisioning.mode`
+    pools.yaml:6:5: there is no `run_as` in `pools[0]`
+          |
+        6 |     run_as: me
+          |     ^^^^^^ write it as `policy.run_as`, beside `pools`
+    pools.yaml:7:27: `model` must be a map, not the text `builtin:haiku`
+          |
+        7 |     provisioning: {model: builtin:haiku}
+          |                           ^^^^^^^^^^^^^ write `model: {ref: builtin:haiku}`
+    "
+    );
+}
+
+#[test]
+fn settings_of_an_engine_that_runs_already_are_to_be_removed() {
+    insta::assert_snapshot!(
+        told(pool("ctx: 8\nprovisioning: {external: {url: \"http://127.0.0.1:1\"}}")),
+        @r"
+    pools.yaml:4:10: `ctx` has no meaning for an engine that already runs
+          |
+        4 |     ctx: 8
+          |          ^ remove it: the engine runs already
+    "
+    );
 }
