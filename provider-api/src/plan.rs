@@ -54,7 +54,7 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// Name, `[a-z0-9-]{1,63}`, unique in the plan and none of the reserved placeholder words
-    /// (`tool`, `work`, `jobs`, `cache`, `address`, `secret`). Shown to operators and used in
+    /// (`tool`, `work`, `jobs`, `cache`, `address`, `secret`, `files`). Shown to operators and used in
     /// placeholders.
     pub id: String,
     /// Steps that must be finished first although nothing of theirs is referred to.
@@ -349,7 +349,7 @@ fn observe_timeout_ms() -> u64 {
     20_000
 }
 
-/// The model. Its artifact is the file.
+/// The model. Its artifact is the file or the directory, as `shape` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StageModel {
     /// Model reference, as in the pool.
