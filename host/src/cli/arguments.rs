@@ -134,6 +134,14 @@ Examples:
 Builds nothing. Branches, tags and versions are asked for; a model whose digest nobody says is fetched.")]
     Lock(LockArguments),
     /// Say, per provider and mode, whether this machine can do it, and what fixes it.
+    ///
+    /// Judged is each provider's default pool, not a pool file: what one of its pools needs says
+    /// `host plan`.
+    #[command(after_help = "\
+Examples:
+  host doctor
+  host doctor --provider llamacpp --gpu prefer
+  host doctor --facts gpu-box.json --json")]
     Doctor(DoctorArguments),
     /// Print what this machine is and has.
     #[command(after_help = "\
