@@ -220,12 +220,8 @@ fn a_reload_that_has_room_only_where_the_old_engine_was_swaps_or_brings_back_wha
     // A crash is no reason to run what the file says by now.
     kill(pid(&back));
     let again = wait_other(&daemon, "chat", &back);
-    assert_eq!(
-        command(&again).contains("--exit-after-ms"),
-        false,
-        "{}",
-        command(&again)
-    );
+    let words = command(&again);
+    assert!(!words.contains("--exit-after-ms"), "{words}");
     let _ = daemon.end(Signal::TERM, 0);
 }
 

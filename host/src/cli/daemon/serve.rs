@@ -120,7 +120,7 @@ pub(in crate::cli) async fn run(
     tokio::select! {
         () = &mut ends => {}
         // Told once more, it waits for nobody's leases.
-        () = signals.to_end(), if ending == Ending::Stop => {
+        () = signals.told_to_end(), if ending == Ending::Stop => {
             tokio::join!(manager.down_all(), ends);
         }
     }
@@ -170,7 +170,7 @@ impl Signals {
     }
 
     /// Resolves when it is told to end.
-    async fn to_end(&mut self) {
+    async fn told_to_end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
