@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use engine_provider_api::{Container, ContainerLaunch, Mount, Template, TemplateError};
 
 use super::{BindMount, Published, Run};
-use crate::model::source::parts_of;
+use crate::{config::syntax::names_a_secret, model::source::parts_of};
 
 /// What a launch alone does not say about its container.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ pub struct Surroundings {
 /// Makes a container of a launch. `settings`: those of the pool; `fill`: fills in a template, with
 /// [`inside`] for what the launch itself decides.
 ///
-/// A variable with a secret in it becomes a name in [`Run::secret_env`], its value is not filled in:
+/// A variable that [`is_secret`] becomes a name in [`Run::secret_env`], its value is not filled in:
 /// it belongs into the environment of the runtime's program.
 pub fn assemble<E: From<TemplateError>>(
     launch: &ContainerLaunch,
@@ -41,7 +41,7 @@ pub fn assemble<E: From<TemplateError>>(
 ) -> Result<Run, E> {
     let (mut env, mut secret_env) = (BTreeMap::new(), std::collections::BTreeSet::new());
     for (name, value) in &launch.env {
-        if has_secret(value)? {
+        if is_secret(name, value)? {
             secret_env.insert(name.clone());
         } else {
             env.insert(name.clone(), fill(value)?);
@@ -122,9 +122,11 @@ fn is_writable(mount: &Mount) -> bool {
     mount.source.as_str().starts_with("{cache.")
 }
 
-fn has_secret(value: &Template) -> Result<bool, TemplateError> {
+/// Whether a variable's value is for the engine alone: it has a secret in it, or is called as one that an
+/// operator wrote into the pool file.
+pub fn is_secret(name: &str, value: &Template) -> Result<bool, TemplateError> {
     let names = value.placeholders()?;
-    Ok(names.iter().any(|name| name.starts_with("secret.")))
+    Ok(names_a_secret(name) || names.iter().any(|name| name.starts_with("secret.")))
 }
 
 fn published(launch: &ContainerLaunch, surroundings: &Surroundings) -> Vec<Published> {

@@ -31,7 +31,7 @@ pub(crate) mod registry;
 mod run;
 mod runtime;
 
-pub use assemble::{Surroundings, assemble, inside};
+pub use assemble::{Surroundings, assemble, inside, is_secret};
 pub use check::is_the_runtimes;
 pub use credentials::{Credential, CredentialsError, Found, find as find_credentials};
 pub(crate) use credentials::{basic, registry_key};

@@ -82,7 +82,7 @@ impl Start<'_> {
             stop: self.stop(),
             grace_ms: self.request.pool.stop.grace_ms,
             known: Known {
-                command: spec.display(),
+                command: self.masked(&spec.display()),
                 diagnoses: prepared.diagnoses.clone(),
                 probes: prepared.probes.clone(),
                 memory_kills: Some(MemoryKills::around(running.process())),

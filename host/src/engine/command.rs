@@ -268,6 +268,11 @@ impl Start<'_> {
         }
     }
 
+    /// A text that is kept, without secrets.
+    pub(super) fn masked(&self, text: &str) -> String {
+        self.request.narrator.secrets().mask(text).into_owned()
+    }
+
     fn mask(&self, secrets: &[String]) {
         for secret in secrets {
             self.request.narrator.secrets().register(secret);

@@ -124,9 +124,8 @@ pub(super) fn render(
     }
     let mut secret_env = BTreeMap::new();
     for (name, template) in &launch.env {
-        let before = rendered.secrets.len();
         let value = launch::with_secrets(template, &inside, &mut rendered)?;
-        if rendered.secrets.len() > before {
+        if container::is_secret(name, template)? {
             secret_env.insert(name.clone(), value);
         }
     }

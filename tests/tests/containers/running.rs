@@ -108,6 +108,24 @@ under_both! {
         stage.assert_clean();
     }
 
+    fn a_secret_that_stands_in_the_pool_file_is_in_no_command_and_no_record(kind) {
+        const SECRET: &str = "opensesame-4712-opensesame";
+        let mut stage = Stage::new(kind);
+        stage.pool["provisioning"]["env"] = json!({"TOKEN": SECRET});
+        stage.write();
+        let seen = command_lines_with(SECRET, || {
+            let mut running = stage.machine.provision(&[]);
+            let url = running.wait_ready();
+            assert_eq!(report(&url)["env"]["TOKEN"], SECRET);
+            let records = stage.machine.home().join("state/instances");
+            assert!(!files_with(&records, &stage.name()).is_empty(), "a record is there");
+            assert_eq!(files_with(&records, SECRET), Vec::<String>::new());
+            let _ = running.end(Signal::INT).code(130);
+        });
+        assert!(seen.is_empty(), "{seen:#?}");
+        stage.assert_clean();
+    }
+
     fn a_name_that_means_something_to_the_runtime_is_refused_for_a_secret(kind) {
         let mut stage = Stage::new(kind);
         stage.machine.lend("FIXTURE_TOKEN", "opensesame");

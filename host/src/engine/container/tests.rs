@@ -20,6 +20,7 @@ impl Made {
                 env: BTreeMap::from([
                     ("GRPC".to_owned(), "{port.grpc}".into()),
                     ("KEY".to_owned(), "{secret.TOKEN}".into()),
+                    ("WRITTEN_TOKEN".to_owned(), "correct horse".into()),
                 ]),
                 mounts: vec![
                     mount("{model.path}", "/models"),
@@ -126,6 +127,9 @@ fn inside_are_the_engine_s_ports_and_outside_the_reserved_ones() {
     );
     assert_eq!(rendered.secret_env["KEY"], "hunter2");
     assert!(run.secret_env.contains("KEY") && !run.env.contains_key("KEY"));
+    // One that an operator wrote into the pool file is for no command line either.
+    assert_eq!(rendered.secret_env["WRITTEN_TOKEN"], "correct horse");
+    assert!(run.secret_env.contains("WRITTEN_TOKEN"));
     assert!(rendered.caches.contains("compiled.2000"));
 }
 
