@@ -52,6 +52,8 @@ impl PullFault {
                      unexpected commit digest|size mismatch|blob size|failed size validation|\
                      corrupt|content integrity|unexpected end of (stream|file)",
                 ),
+                // Before what places say that were asked after such a mirror.
+                (Tls, "server gave http response to https client"),
                 (
                     Unauthorized,
                     "unauthorized|authentication required|no basic auth credentials|\
@@ -63,10 +65,7 @@ impl PullFault {
                     "manifest unknown|manifest for .* not found|name unknown|not found: manifest|\
                      repository .* not found|404 \\(?not found|blob unknown",
                 ),
-                (
-                    Tls,
-                    "server gave http response to https client|x509:|tls: |certificate",
-                ),
+                (Tls, "x509:|tls: |certificate"),
                 (
                     Runtime,
                     "cannot connect to the docker daemon|is the docker daemon running|\

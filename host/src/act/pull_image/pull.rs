@@ -26,14 +26,17 @@ pub(super) async fn pull(
     let runtime = Runtime::of(wanted.runtime);
     let mut env = context.passed_environment();
     env.extend(container::environment(&context.environment));
-    let found = credentials(context, wanted, remote).await.map_err(failed)?;
+    let places = places(context, wanted, remote).map_err(failed)?;
+    // Elsewhere that would be believed too.
+    let plain_http = remote.plain_http && places.len() == 1;
+    let found = credentials(context, wanted, places).await.map_err(failed)?;
     let _lent = lend(context, step, runtime, &found, &mut env)?;
     let _staged = staging.lend(context, step, &mut env)?;
     let job = Job {
         step,
         id: "pull",
         program: wanted.runtime.path.clone().into(),
-        args: arguments(runtime, local, remote.plain_http),
+        args: arguments(runtime, local, plain_http),
         env,
         directory: "/".into(),
         identity: None,
@@ -53,8 +56,8 @@ pub(super) async fn pull(
     }
 }
 
-/// Arguments of the pull. A registry on this machine that answers without encryption is believed:
-/// the digest says what must arrive. Docker does so by itself.
+/// Arguments of the pull. A registry on this machine that answers without encryption is believed where
+/// there is no other place: the digest says what must arrive. Docker does so by itself.
 fn arguments(runtime: Runtime, local: &Reference, plain_http: bool) -> Vec<String> {
     let mut args = vec!["pull".to_owned()];
     if runtime == Runtime::Podman && plain_http {
@@ -64,14 +67,13 @@ fn arguments(runtime: Runtime, local: &Reference, plain_http: bool) -> Vec<Strin
     args
 }
 
-/// The credentials for every place that the runtime may pull from.
-async fn credentials(
+/// Every place that the runtime may pull from.
+fn places(
     context: &Context,
     wanted: &Wanted<'_>,
     remote: &RemoteImage,
-) -> Result<Vec<(Reference, Found)>, ImageError> {
-    let runtime = Runtime::of(wanted.runtime);
-    let places = match runtime {
+) -> Result<Vec<Reference>, ImageError> {
+    Ok(match Runtime::of(wanted.runtime) {
         Runtime::Docker => vec![remote.endpoint.reference.clone()],
         Runtime::Podman => Registries::read(&context.environment)
             .and_then(|registries| registries.endpoints(&wanted.reference))
@@ -82,7 +84,16 @@ async fn credentials(
                     .collect()
             })
             .map_err(|error| wanted.absent(error.into()))?,
-    };
+    })
+}
+
+/// The credentials for these places.
+async fn credentials(
+    context: &Context,
+    wanted: &Wanted<'_>,
+    places: Vec<Reference>,
+) -> Result<Vec<(Reference, Found)>, ImageError> {
+    let runtime = Runtime::of(wanted.runtime);
     let mut all = Vec::new();
     for place in places {
         let found = container::find_credentials(

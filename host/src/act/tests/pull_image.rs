@@ -238,6 +238,30 @@ async fn without_a_runtime_the_plan_says_so() {
     assert_eq!(error.kind(), "no-container-runtime");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_without_encryption_is_believed_where_the_settings_say_so_if_there_are_other_places()
+ {
+    let bench = podman();
+    let (mirror, registry) = (Registry::open(), Registry::open());
+    mirror.push("a/b", "1", configuration(here())).await;
+    let (first, second) = (mirror.name(""), registry.name(""));
+    let [first, second] = [&first, &second].map(|name| name.trim_end_matches('/'));
+    let plan = pull("own.example/a/b:1", None);
+    let write = |more: &str| {
+        let rules = format!(
+            "[[registry]]\nprefix = \"own.example\"\nlocation = \"{second}\"\n\
+             [[registry.mirror]]\nlocation = \"{first}\"\n{more}"
+        );
+        std::fs::write(bench.home.path().join("registries.conf"), rules).unwrap();
+    };
+    write("");
+    let error = carry_out(&bench.context, &plan).await.unwrap_err();
+    assert_eq!(error.kind(), "registry-tls", "{error:?}");
+    assert!(error.hints()[0].text.contains("`insecure = true`"));
+    write("insecure = true\n");
+    carry_out(&bench.context, &plan).await.unwrap();
+}
+
 /// A podman that leaves a layer where it arrived, as one does that is killed. `told`: what its settings
 /// name for that.
 fn littering_podman(bench: &mut Bench, told: &str) {
