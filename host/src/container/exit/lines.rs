@@ -74,7 +74,7 @@ const WORDINGS: [Wording; 11] = [
         },
     ),
     (
-        r"failed to exec pid1: (?<it>.*)|exec format error|exec: .*permission denied|OCI permission denied",
+        r"failed to exec pid1: (?<it>.*)|\[FATAL tini .* exec .* failed: |exec format error|exec: .*permission denied|OCI permission denied",
         |_, said| ExitReason::CannotStart {
             said: said.to_owned(),
         },

@@ -24,7 +24,7 @@ fn a_container_is_removed_at_once_with_its_volumes() {
 
 #[test]
 fn what_the_runtimes_print_becomes_one_sentence() {
-    // Lines that podman 4.3, docker 28 with engine 20.10, runc and catatonit really printed.
+    // Lines that podman 4.3, docker 28 with engine 20.10, runc, catatonit and tini really printed.
     let told = |code, line: &str| {
         exit_reason(Some(code), Some(NEVER_RAN), line).map(|reason| reason.to_string())
     };
@@ -73,6 +73,11 @@ fn what_the_runtimes_print_becomes_one_sentence() {
             1,
             "ERROR (catatonit:6): failed to exec pid1: No such file or directory",
             "the image does not have the program",
+        ),
+        (
+            126,
+            "[FATAL tini (7)] exec /tmp failed: Permission denied",
+            "the program in the image cannot be started: [FATAL tini (7)] exec /tmp failed: Permission denied",
         ),
         (
             127,
