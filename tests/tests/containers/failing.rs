@@ -32,7 +32,7 @@ under_both! {
         stage.write();
         let run = stage.machine.run(&["provision"]).code(10);
         run.says("no such tensor: blk.0");
-        run.says("7");
+        run.says("exit code 7");
         stage.assert_clean();
     }
 
@@ -65,7 +65,7 @@ under_both! {
         stage.pool["stop"] = serde_json::json!({"grace": "1s"});
         stage.write();
         let run = stage.machine.run(&["provision"]).code(10);
-        run.says("2 s");
+        run.says("the engine made no progress for 2 s");
         stage.assert_clean();
     }
 
@@ -77,7 +77,7 @@ under_both! {
         let url = running.wait_ready();
         let _ = e2e::http_get(&format!("{url}/fail/exit"));
         let run = running.finish(e2e::RUN_LIMIT).code(10);
-        run.says("3");
+        run.says("exit code 3");
         stage.assert_clean();
     }
 

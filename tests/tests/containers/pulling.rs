@@ -112,7 +112,8 @@ under_both! {
         stage.write();
         stage.registry.stop();
         let run = stage.machine.run(&["provision"]).code(8);
-        run.says(&stage.registry.address());
+        run.says(&format!("{} could not be asked", stage.registry.address()));
+        run.says("Connection refused");
         stage.assert_clean();
         stage.assert_no_image();
         stage.registry.start();
@@ -151,7 +152,7 @@ under_both! {
         stage.pin();
         stage.write();
         let run = stage.machine.run(&["provision"]).code(8);
-        run.says(&stage.digest);
+        run.says(&format!("{} has no {}", stage.registry.address(), stage.reference()));
         stage.assert_clean();
         stage.assert_no_image();
         stage.digest = right;
