@@ -66,10 +66,7 @@ pub(super) async fn file(
             source: Box::new(refusal.clone()),
         });
     }
-    let name = match known_sha256(stage, request, wanted)? {
-        Some(sha256) => sha256,
-        None => wanted.name(),
-    };
+    let name = partial_name(stage, request, wanted)?;
     let _lock = lock_blob(stage, request, &name).await.map_err(failed)?;
     // Whoever held the lock may have fetched it.
     let known = known_sha256(stage, request, wanted)?;
@@ -319,6 +316,18 @@ impl Wanted<'_> {
 
 fn shown(reference: &str) -> String {
     super::Reference::parse(reference).map_or_else(|_| reference.to_owned(), |it| it.to_string())
+}
+
+/// What a file is called until it is whole, which its lock is called too.
+pub(super) fn partial_name(
+    stage: &Stage,
+    request: &Request,
+    wanted: Wanted<'_>,
+) -> Result<String, ModelError> {
+    match &wanted.file.digest {
+        Some(digest) if wanted.file.is_archive => Ok(digest.hex().to_owned()),
+        _ => Ok(known_sha256(stage, request, wanted)?.unwrap_or_else(|| wanted.name())),
+    }
 }
 
 /// The SHA-256 that the file must have, or had the first time.

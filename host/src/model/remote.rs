@@ -12,12 +12,12 @@ use super::{
     known::{self, Known},
     names::Key,
     publish::{Draft, publish},
-    source::{RemoteFile, Resolved},
+    source::Resolved,
     state, tree, unpacked,
 };
 use crate::{
     net::{self, Digest, Url},
-    store::{self, StoreError},
+    store::{self, Counted},
 };
 
 /// Files of one model that are fetched at the same time.
@@ -166,24 +166,23 @@ async fn obtain(
         single_file: single,
         ..request.clone()
     };
-    room_for(request, &resolved.files).map_err(|source| request.failed(source))?;
-    let one = async |file: &RemoteFile| {
-        let wanted = Wanted {
-            file,
-            digest: request
-                .digest
-                .as_ref()
-                .filter(|_| single && !file.is_archive),
-            pinned: &resolved.pinned,
-            task: if single { "download" } else { &file.name },
-        };
-        match file.is_archive {
-            true => unpacked::files(stage, request, step, wanted).await,
-            false => Ok(vec![fetch::file(stage, request, wanted).await?]),
-        }
+    let wanted = |file| Wanted {
+        file,
+        digest: request
+            .digest
+            .as_ref()
+            .filter(|_| single && !file.is_archive),
+        pinned: &resolved.pinned,
+        task: if single { "download" } else { &file.name },
+    };
+    let wanted: Vec<Wanted<'_>> = resolved.files.iter().map(wanted).collect();
+    room_for(stage, request, &wanted)?;
+    let one = async |wanted: Wanted<'_>| match wanted.file.is_archive {
+        true => unpacked::files(stage, request, step, wanted).await,
+        false => Ok(vec![fetch::file(stage, request, wanted).await?]),
     };
     // Collected first: a stream that holds this closure could not cross threads.
-    let each: Vec<_> = resolved.files.iter().map(one).collect();
+    let each: Vec<_> = wanted.into_iter().map(one).collect();
     let got: Vec<Vec<Got>> = stream::iter(each)
         .buffer_unordered(AT_ONCE)
         .try_collect()
@@ -242,17 +241,89 @@ fn places_of(got: &[Got]) -> Vec<String> {
 }
 
 /// Checks that the disk takes all that is missing, before the first byte comes.
-fn room_for(request: &Request, files: &[RemoteFile]) -> Result<(), StoreError> {
-    let missing = files.iter().filter(|file| {
-        let sha256 = file.digest.as_ref().and_then(Digest::sha256);
-        file.local.is_none() && sha256.is_none_or(|it| !request.store.blob_path(it).exists())
-    });
-    let sizes = missing.filter_map(|file| match file.is_archive {
-        // It is here while it is unpacked.
-        true => file.size_bytes.map(|bytes| bytes.saturating_mul(2)),
-        false => file.size_bytes,
-    });
-    let bytes = sizes.fold(0, u64::saturating_add);
-    let partial = request.store.prepare_partial("model")?;
-    store::ensure_space(&partial, bytes)
+fn room_for(stage: &Stage, request: &Request, files: &[Wanted<'_>]) -> Result<(), ModelError> {
+    let failed = |source| request.failed(source);
+    let (mut bytes, mut counted) = (0_u64, Counted::default());
+    for wanted in files {
+        let missing = missing_bytes(stage, request, *wanted, &mut counted)?;
+        bytes = bytes.saturating_add(missing);
+    }
+    let partial = request.store.prepare_partial("model").map_err(failed)?;
+    store::ensure_space(&partial, bytes).map_err(failed)
+}
+
+/// Bytes that a file still takes. Its partial has its space already: of a run that was killed, or of one
+/// that is fetching it now, all that was set aside.
+fn missing_bytes(
+    stage: &Stage,
+    request: &Request,
+    wanted: Wanted<'_>,
+    counted: &mut Counted,
+) -> Result<u64, ModelError> {
+    let (file, store) = (wanted.file, &request.store);
+    let name = fetch::partial_name(stage, request, wanted)?;
+    if file.local.is_some() || store.blob_path(&name).exists() {
+        return Ok(0);
+    }
+    let size = file.size_bytes.unwrap_or_default();
+    let there = counted.bytes(&store.partial_path(&name)).min(size);
+    // An archive is here while it is unpacked.
+    let unpacked = if file.is_archive { size } else { 0 };
+    Ok((size - there).saturating_add(unpacked))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{FallocateFlags, fallocate};
+
+    use super::{
+        super::{source::RemoteFile, tests::bench},
+        *,
+    };
+    use crate::net::Source;
+
+    #[test]
+    fn what_another_run_has_begun_is_not_asked_for_twice() {
+        const SIZE: u64 = 1 << 20;
+        let bench = bench();
+        let url = "https://models.test/m.gguf";
+        let step = StageModel {
+            reference: url.to_owned(),
+            ..StageModel::default()
+        };
+        let request = Request::new(&bench.stage, &step).unwrap();
+        let file = |is_archive| RemoteFile {
+            name: "m.gguf".to_owned(),
+            sources: vec![Source::from(Url::parse(url).unwrap())],
+            size_bytes: Some(SIZE),
+            digest: Some(Digest::Sha256("ab".repeat(32))),
+            version: None,
+            kept_as: None,
+            git_blob: None,
+            local: None,
+            is_archive,
+        };
+        let missing = |is_archive| {
+            let wanted = Wanted {
+                file: &file(is_archive),
+                digest: None,
+                pinned: url,
+                task: "download",
+            };
+            missing_bytes(&bench.stage, &request, wanted, &mut Counted::default()).unwrap()
+        };
+        assert_eq!((missing(false), missing(true)), (SIZE, 2 * SIZE));
+        let path = request.store.prepare_partial(&"ab".repeat(32)).unwrap();
+        let partial = File::create(path).unwrap();
+        fallocate(&partial, FallocateFlags::KEEP_SIZE, 0, SIZE / 4).unwrap();
+        assert_eq!(
+            (missing(false), missing(true)),
+            (SIZE * 3 / 4, SIZE * 7 / 4)
+        );
+        // More than it needs is none of the others'.
+        fallocate(&partial, FallocateFlags::KEEP_SIZE, 0, SIZE * 2).unwrap();
+        assert_eq!((missing(false), missing(true)), (0, SIZE));
+    }
 }

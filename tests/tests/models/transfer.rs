@@ -161,7 +161,8 @@ fn a_full_disk_is_said_and_harms_nothing_and_more_space_is_enough() {
     stage.machine.write_pool(&stage.pool);
     let _ = stage.prepare().code(0);
     assert_eq!(stage.machine.store().fingerprint(), entries);
-    tmpfs.resize(160);
+    // What came before is not asked for twice: with it there is room for all, without it there is not.
+    tmpfs.resize(56);
     stage.wants(&sized.url("m.gguf"), &digest);
     let before = sized.sent_in_all();
     let _ = stage.prepare().code(0);
