@@ -194,9 +194,14 @@ fn may_be_unknown(path: &[String], now: &Leaves) -> bool {
     let there = |part: &[String]| now.keys().any(|path| path.starts_with(part));
     match part.as_str() {
         "engine" => matches!(name, "commit" | "tree") && there(&path[..path.len() - 1]),
-        "model" => !matches!(name, "quant" | "mirrors") && there(&path[..1]),
+        "model" => !is_written(name) && there(&path[..1]),
         _ => false,
     }
+}
+
+/// Values of a model that the pool file says, and nobody else.
+fn is_written(name: &str) -> bool {
+    ["reference", "mirrors", "quant", "include", "exclude"].contains(&name)
 }
 
 /// What is pinned: check digits are none of it.

@@ -375,6 +375,26 @@ fn what_is_missing_is_a_drift_and_what_is_not_known_yet_is_none() {
 }
 
 #[test]
+fn what_the_pool_file_no_longer_says_of_a_model_is_a_drift() {
+    type Edit = (&'static str, fn(&mut ModelLock));
+    let edits: [Edit; 4] = [
+        ("mirrors", |it| it.mirrors = vec!["edited".to_owned()]),
+        ("quant", |it| it.quant = Some("edited".to_owned())),
+        ("include", |it| it.include = vec!["edited".to_owned()]),
+        ("exclude", |it| it.exclude = vec!["edited".to_owned()]),
+    ];
+    let now = pool("a");
+    for (name, edit) in edits {
+        let mut locked = now.clone();
+        edit(locked.model.as_mut().unwrap());
+        let found = drifts("chat", Some(&locked), &now);
+        assert_eq!(found.len(), 1, "{name}: {found:?}");
+        assert_eq!(found[0].what, format!("model.{name}"));
+        assert_eq!(found[0].locked.as_deref(), Some("edited"));
+    }
+}
+
+#[test]
 fn a_new_lock_keeps_other_machines_unless_the_provider_decides_anew() {
     let mut before = pool("a");
     before

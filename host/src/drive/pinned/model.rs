@@ -21,11 +21,12 @@ impl Pins {
     ) -> Option<Said> {
         let lock = lock?;
         let reference = recorded::model_reference(&act.reference, &self.path);
-        let same = reference == lock.reference
-            && act.quant == lock.quant
-            && (&act.include, &act.exclude) == (&lock.include, &lock.exclude);
-        if !same {
+        if reference != lock.reference {
             return Some(self.not_the_same(&reference, &lock.reference));
+        }
+        if let Some([name, now, locked]) = picked_otherwise(act, lock) {
+            let now = format!("{reference}, {name} {now}");
+            return Some(self.not_the_same(&now, &format!("{name} {locked}")));
         }
         // The user's own files and what is in this program are compared where `--locked` asks for it.
         let is_elsewhere = !matches!(
@@ -57,6 +58,24 @@ impl Pins {
         let pin = digest.or(lock.pinned.as_ref()).filter(|_| is_elsewhere)?;
         Some(self.note(format!("{reference} is {pin}")))
     }
+}
+
+/// What picks other files of a model than it did when it was locked: its name, what it is now and what is
+/// locked.
+fn picked_otherwise(act: &StageModel, lock: &ModelLock) -> Option<[String; 3]> {
+    let quant = |quant: &Option<String>| quant.iter().cloned().collect::<Vec<_>>();
+    let all = [
+        ("quant", quant(&act.quant), quant(&lock.quant)),
+        ("include", act.include.clone(), lock.include.clone()),
+        ("exclude", act.exclude.clone(), lock.exclude.clone()),
+    ];
+    let mut all = all.into_iter();
+    let (name, now, locked) = all.find(|(_, now, locked)| now != locked)?;
+    let listed = |words: Vec<String>| match words.is_empty() {
+        true => "(none)".to_owned(),
+        false => words.join(", "),
+    };
+    Some([name.to_owned(), listed(now), listed(locked)])
 }
 
 /// Files with their versions, where any has one: all of them, so that nothing is had that is not locked.
@@ -110,5 +129,34 @@ pub(in crate::drive) fn is_immutable(reference: &str) -> bool {
         Ok(Reference::S3 { version, .. }) => version.is_some(),
         Ok(Reference::Oci(name)) => name.digest().is_some(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_picks_other_files_is_named() {
+        let act = StageModel {
+            include: vec!["*.gguf".to_owned(), "*.json".to_owned()],
+            ..StageModel::default()
+        };
+        let mut lock = ModelLock {
+            include: act.include.clone(),
+            exclude: vec!["*.md".to_owned()],
+            ..ModelLock::default()
+        };
+        let told = |lock: &ModelLock| picked_otherwise(&act, lock).map(|words| words.join(" | "));
+        assert_eq!(told(&lock).unwrap(), "exclude | (none) | *.md");
+        lock.include.pop();
+        assert_eq!(told(&lock).unwrap(), "include | *.gguf, *.json | *.gguf");
+        lock.quant = Some("Q8_0".to_owned());
+        assert_eq!(told(&lock).unwrap(), "quant | (none) | Q8_0");
+        lock = ModelLock {
+            include: act.include.clone(),
+            ..ModelLock::default()
+        };
+        assert_eq!(told(&lock), None);
     }
 }
