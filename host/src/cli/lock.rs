@@ -33,7 +33,7 @@ async fn journey(context: &Context, arguments: &LockArguments) -> Result<Exit, F
     let request = context.lock_request(arguments);
     let path = lock_path(&request);
     let before = lock::read(&path)?;
-    let pools = pools(context, &request, &arguments.pools)?;
+    let (pools, mut known) = pools(context, &request, &arguments.pools)?;
     let updates = updates(arguments, &pools, before.as_ref())?;
     let mut locked = Vec::new();
     for (pool, update) in updates {
@@ -54,13 +54,14 @@ async fn journey(context: &Context, arguments: &LockArguments) -> Result<Exit, F
     // Another process may have written it meanwhile.
     let before = lock::read(&path)?.unwrap_or_default();
     let mut after = before.clone();
+    let without_file = known.is_empty();
     for (id, now, update) in locked {
         let merged = merge(before.pools.get(&id), now, &update);
+        known.push(id.clone());
         after.pools.insert(id, merged);
     }
-    if arguments.pools.is_empty() && arguments.update.is_none() {
-        let is_known = |id: &String| pools.is_empty() || pools.contains(id);
-        after.pools.retain(|id, _| is_known(id));
+    if arguments.pools.is_empty() && arguments.update.is_none() && !without_file {
+        after.pools.retain(|id, _| known.contains(id));
     }
     let mut report = Report::new(&path, &before, &after);
     let mut command = lock_command(&request);
@@ -127,19 +128,24 @@ fn tell_edits(context: &Context, before: &Document, after: &Document) {
     }
 }
 
-/// Names of the pools of the file, those that are wanted checked against it. None without a file: the
-/// default pool of the provider is meant.
-fn pools(context: &Context, request: &Request, wanted: &[String]) -> Result<Vec<String>, Failure> {
+/// Names of the pools that are meant, those that are wanted checked against the file, and of all that it has:
+/// another engine's are none of these, and stay locked. None without a file: the default pool of the provider
+/// is meant.
+fn pools(
+    context: &Context,
+    request: &Request,
+    wanted: &[String],
+) -> Result<(Vec<String>, Vec<String>), Failure> {
     let Some(file) = file_of(&request.selection) else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     };
     let surroundings = Surroundings::of(&context.host.environment);
     let loaded = load(&file, &surroundings)?;
     let engine = request.selection.provider.as_deref();
     let of_engine = |id: &str| engine.is_none_or(|engine| engine == id);
-    let entries = loaded.pools.into_iter();
-    let ids = entries.filter(|entry| of_engine(&entry.pool.engine));
-    let mut ids: Vec<String> = ids.map(|entry| entry.pool.id).collect();
+    let entries = loaded.pools.iter().map(|entry| &entry.pool);
+    let meant = entries.clone().filter(|pool| of_engine(&pool.engine));
+    let mut ids: Vec<String> = meant.map(|pool| pool.id.clone()).collect();
     // One that is not there is refused where it is chosen.
     ids.extend(
         wanted
@@ -148,7 +154,7 @@ fn pools(context: &Context, request: &Request, wanted: &[String]) -> Result<Vec<
             .cloned()
             .collect::<Vec<_>>(),
     );
-    Ok(ids)
+    Ok((ids, entries.map(|pool| pool.id.clone()).collect()))
 }
 
 /// Which pools are locked, and what of them is asked for again. `None`: the provider's default pool.

@@ -245,6 +245,29 @@ fn what_other_machines_and_versions_have_locked_survives() {
 }
 
 #[test]
+fn what_is_locked_of_another_engine_s_pools_survives_when_one_engine_is_meant() {
+    let (machine, _repository, pool) = locked();
+    let mut other = pool.clone();
+    other["id"] = json!("other");
+    other["engine"] = json!("llamacpp");
+    other["provisioning"]["ports"] = json!([e2e::free_port()]);
+    machine.write_pools(&[pool.clone(), other]);
+    let text = lock_file(&machine);
+    let foreign = |id: &str| {
+        text.replace("schema = 1\n", "")
+            .replace("pools.default", id)
+    };
+    let both = format!("{text}{}{}", foreign("pools.other"), foreign("pools.gone"));
+    machine.write("host.lock", &both);
+    let _ = machine.run(&["lock", "--provider", "fixture"]).code(0);
+    let after = lock_file(&machine);
+    for id in ["default", "other"] {
+        assert!(after.contains(&format!("[pools.{id}.provider]")), "{after}");
+    }
+    assert!(!after.contains("pools.gone"), "{after}");
+}
+
+#[test]
 fn a_digest_that_cannot_be_compared_is_kept_and_refused_until_it_is_locked_anew() {
     let (machine, _repository, mut pool) = stage();
     let server = FileServer::start(b"TINY model".to_vec());
