@@ -43,6 +43,9 @@ pub(super) struct Bucket<'a> {
     account: Account<'a>,
     name: &'a str,
     settings: Settings,
+    /// Host of the bucket in the region that is set: it may send on to the one that the bucket is in, whose
+    /// name nobody knows beforehand.
+    named_by: Option<String>,
     signer: Option<Signer>,
 }
 
@@ -64,10 +67,12 @@ impl<'a> Bucket<'a> {
         let profile = Profile::read(account.environment)?;
         let settings = Settings::new(account.environment, &profile)?;
         let signer = credentials::find(&account, &profile, &settings).await?;
+        let url = settings.url(name, "")?;
         Ok(Self {
             account,
             name,
             settings,
+            named_by: url.host_str().map(str::to_owned),
             signer,
         })
     }
@@ -133,6 +138,7 @@ impl<'a> Bucket<'a> {
             Some(signer) => sign::presign(&signer.key, self.scope(), &url, lifetime(signer)),
             None => url,
         });
+        source.named_by.clone_from(&self.named_by);
         let etag = object.etag.as_deref().map(HeaderValue::from_str);
         if let Some(Ok(etag)) = etag {
             source.headers.insert(IF_MATCH, etag);
@@ -240,7 +246,7 @@ impl<'a> Bucket<'a> {
         }
         let ask = Ask {
             url: &url,
-            named_by: None,
+            named_by: self.named_by.as_deref(),
             headers: &headers,
             // A server that is named by http is spoken to; what it says of digests is not believed.
             trust: match self.settings.is_open() {

@@ -1,4 +1,8 @@
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use engine_provider_api::ModelShape;
 use jiff::Timestamp;
@@ -10,13 +14,15 @@ use super::{
     *,
 };
 use crate::{
+    act::PlanGate,
     fault::{Exit, Fault as _},
     model::source::{NoChoice, resolve, testing::Bench},
     narrate::chain,
     net::{
-        NetError, Source, Transfer,
-        testing::{Reply, Request, Server as Fake, open_net},
+        Gate as _, NetError, Source, Transfer,
+        testing::{Reply, Request, Server as Fake, net_with, open_net},
     },
+    policy::Policy,
 };
 
 fn bench(written: &str, environment: Environment) -> Bench {
@@ -369,6 +375,52 @@ async fn a_bucket_elsewhere_is_asked_in_its_own_region() {
     let lost = Fake::start(|_, _| refusal(301, "PermanentRedirect", ""));
     let error = refused(&bench("s3://b/k", environment_of(&lost))).await;
     assert!(matches!(error, S3Error::Region { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_host_that_is_planned_vouches_for_that_of_the_bucket_s_region() {
+    const PLANNED: &str = "models.s3.us-east-1.amazonaws.com";
+    const OTHER: &str = "models.s3.eu-west-3.amazonaws.com";
+    let environment = Environment::from_pairs([
+        ("AWS_ACCESS_KEY_ID", KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+    ]);
+    assert_eq!(hosts(&environment, "models"), [PLANNED]);
+    let policy = Arc::new(Policy::default());
+    let planned = PlanGate::new(
+        Arc::clone(&policy),
+        hosts(&environment, "models").into_iter().collect(),
+    );
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&asked);
+    // What it allows is noted, and nobody is asked.
+    let net = net_with(Arc::new(move |host: &str, from: Option<&str>| {
+        let is_allowed = planned.check(host, from).is_ok();
+        told.lock().unwrap().push((host.to_owned(), is_allowed));
+        policy.allow_host(host, &[])
+    }));
+    let account = Account {
+        net: &net,
+        environment: &environment,
+        secrets: &Secrets::default(),
+        cancel: &CancellationToken::new(),
+    };
+    let mut bucket = Bucket::open(account, "models").await.unwrap();
+    bucket.describe("k", None).await.unwrap_err();
+    bucket.be_in("eu-west-3");
+    bucket.describe("k", None).await.unwrap_err();
+    let allowed = |host: &str| (host.to_owned(), true);
+    assert_eq!(*asked.lock().unwrap(), [allowed(PLANNED), allowed(OTHER)]);
+    let object = Object {
+        key: "k".to_owned(),
+        size_bytes: 5,
+        etag: None,
+        version: None,
+        digest: None,
+    };
+    let source = bucket.source(&object).unwrap();
+    assert_eq!(source.url.host_str(), Some(OTHER));
+    assert_eq!(source.named_by.as_deref(), Some(PLANNED));
 }
 
 #[tokio::test]
