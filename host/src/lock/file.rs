@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -38,12 +38,24 @@ pub fn read(path: &Path) -> Result<Option<Document>, LockError> {
     let text = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
-        Ok(metadata) if metadata.len() > LIMIT_BYTES => {
-            return Err(failed(io::Error::other("it is too large for a lock file")));
+        // Opening a pipe would wait for who writes to it.
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(failed(io::Error::other("it is no file")));
         }
-        Ok(_) => fs::read_to_string(path).map_err(failed)?,
+        Ok(_) => text_of(path).map_err(failed)?,
     };
     parse(&text, path).map(Some)
+}
+
+/// The text of a file, read no further than a lock file may be long, whatever size it claims.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let mut file = File::open(path)?.take(LIMIT_BYTES + 1);
+    file.read_to_string(&mut text)?;
+    match text.len() as u64 > LIMIT_BYTES {
+        true => Err(io::Error::other("it is too large for a lock file")),
+        false => Ok(text),
+    }
 }
 
 /// Writes a lock file: beside, synced, renamed into place. What is being written is locked, so that

@@ -237,6 +237,24 @@ fn it_is_written_whole_and_read_back() {
 }
 
 #[test]
+fn what_has_no_end_or_no_writer_is_no_lock_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("host.lock");
+    let refused = |reason: &str| {
+        let error = crate::narrate::chain(&read(&path).unwrap_err());
+        assert!(error.ends_with(reason), "{error}");
+        std::fs::remove_file(&path).unwrap();
+    };
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    refused("it is no file");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+    refused("it is no file");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len((16 << 20) + 1).unwrap();
+    refused("it is too large for a lock file");
+}
+
+#[test]
 fn what_a_killed_writer_left_goes_and_what_is_being_written_stays() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("host.lock");
