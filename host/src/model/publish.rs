@@ -44,8 +44,13 @@ impl Draft {
             name: entry.id,
             pinned: request.reference.to_string(),
             versions: BTreeMap::new(),
+            // What lies with the user stays there, under this reference too.
+            place: entry
+                .files
+                .iter()
+                .all(|file| file.place.is_some())
+                .then_some(entry.path),
             files: entry.files,
-            place: None,
             revision: entry.revision,
             licence: entry.licence,
             provenance: entry.provenance,

@@ -1,6 +1,6 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use engine_provider_api::StageModel;
+use engine_provider_api::{ModelShape, StageModel};
 
 use super::*;
 use crate::{
@@ -326,6 +326,25 @@ async fn bytes_that_somebody_vouched_for_stay_so_when_they_come_from_elsewhere_t
     );
     let (_, outlook) = expected(&bench.stage, &elsewhere).unwrap();
     assert_eq!(outlook, Outlook::There);
+}
+
+#[tokio::test]
+async fn a_user_s_own_directory_stands_in_for_the_same_from_elsewhere_where_it_lies() {
+    let bench = bench();
+    let place = bench.stage.base.join("repo");
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("config.json"), "{}").unwrap();
+    fs::write(place.join("model.safetensors"), "weights").unwrap();
+    let mut own = model("./repo", None);
+    own.shape = ModelShape::Directory;
+    let first = add(&bench.stage, &own).await.unwrap();
+    let mut elsewhere = model("hf:o/n", Some(first.digest.clone()));
+    elsewhere.shape = ModelShape::Directory;
+    let (_, outlook) = expected(&bench.stage, &elsewhere).unwrap();
+    assert_eq!(outlook, Outlook::There);
+    let second = add(&bench.stage, &elsewhere).await.unwrap();
+    assert_eq!((&second.id, &second.path), (&first.id, &place));
+    assert_eq!(second.names.len(), 2);
 }
 
 #[tokio::test]
