@@ -19,7 +19,7 @@ use super::{
     copy::{clone_or_copy, share_blocks},
     source::{RemoteFile, git_blob},
 };
-use crate::store::{self, Store, StoreError};
+use crate::store::{self, FileIdentity, Store, StoreError};
 
 /// Takes a file from another program's cache, where it is there and is what it should be; and says where
 /// that was.
@@ -106,12 +106,17 @@ impl Adoption {
             return Ok(None);
         }
         if self.linkable
-            && let Ok(blob) = self.store.adopt_blob(&self.local, &self.sha256)
+            && let Ok(blob) = self.store.adopt_blob(&witness)
         {
             return Ok(Some(blob.into()));
         }
         let partial = self.store.prepare_partial(&self.sha256)?;
         if share_blocks(&self.local, &partial)? {
+            // Its owner may have written to it since it was hashed.
+            if !FileIdentity::of(&self.local)?.has_content_of(witness.identity) {
+                store::remove_tree(&partial)?;
+                return Ok(None);
+            }
             return self.publish(&partial).map(Some);
         }
         if self.readable && self.in_place {

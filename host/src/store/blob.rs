@@ -57,6 +57,13 @@ impl FileIdentity {
             changed_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
         })
     }
+
+    /// Whether a file that looked so has the same content still: its `ctime` is left out, since a name more
+    /// or less changes that.
+    pub(crate) fn has_content_of(self, before: Self) -> bool {
+        let changed_ns = before.changed_ns;
+        Self { changed_ns, ..self } == before
+    }
 }
 
 impl Store {
@@ -133,18 +140,24 @@ impl Store {
     }
 
     /// Gives a file that is not the store's a name among the blobs, as it is: its mode stays what its
-    /// owner made it. It must just have been hashed. Fails where the file systems differ.
-    pub(crate) fn adopt_blob(&self, file: &Path, sha256: &str) -> Result<Blob, StoreError> {
+    /// owner made it. Fails where the file systems differ, and where it is no longer what was hashed: its
+    /// owner may write to it.
+    pub(crate) fn adopt_blob(&self, witness: &Blob) -> Result<Blob, StoreError> {
+        let (file, sha256) = (&witness.path, &witness.sha256);
         let path = self.blob_path(sha256);
         tree::make_directory(&self.blobs())?;
         tree::remove_tree(&path)?;
         fs::hard_link(file, &path).map_err(|source| StoreError::io("link", &path, source))?;
-        record(
-            &path,
-            &self.record_path(sha256),
-            sha256,
-            &file.display().to_string(),
-        )
+        let identity = FileIdentity::of(&path)?;
+        if !identity.has_content_of(witness.identity) {
+            tree::remove_tree(&path)?;
+            return Err(StoreError::Unsound {
+                path: file.clone(),
+                reason: "changed after it was read".to_owned(),
+            });
+        }
+        let origin = file.display().to_string();
+        record_as(identity, &path, &self.record_path(sha256), sha256, &origin)
     }
 
     /// Does something that changes how many names a blob's file has, and with that its `ctime`. Where it
@@ -162,15 +175,11 @@ impl Store {
         let done = act(&path)?;
         if let Some(mut blob) = sound
             && let Ok(now) = FileIdentity::of(&path)
+            && now.has_content_of(blob.identity)
+            && now != blob.identity
         {
-            let same = FileIdentity {
-                changed_ns: blob.identity.changed_ns,
-                ..now
-            };
-            if same == blob.identity && now != blob.identity {
-                blob.identity = now;
-                write_document(&notes, SCHEMA, 0o644, &blob)?;
-            }
+            blob.identity = now;
+            write_document(&notes, SCHEMA, 0o644, &blob)?;
         }
         Ok(done)
     }
@@ -275,7 +284,17 @@ fn place(file: &Path, path: &Path, mode: u32) -> Result<(), StoreError> {
 
 /// Writes down that a file was hashed and what it looks like.
 fn record(path: &Path, notes: &Path, sha256: &str, origin: &str) -> Result<Blob, StoreError> {
-    let identity = FileIdentity::of(path)?;
+    record_as(FileIdentity::of(path)?, path, notes, sha256, origin)
+}
+
+/// The same of a file that looked so when its content was known.
+fn record_as(
+    identity: FileIdentity,
+    path: &Path,
+    notes: &Path,
+    sha256: &str,
+    origin: &str,
+) -> Result<Blob, StoreError> {
     let blob = Blob {
         path: path.to_owned(),
         sha256: sha256.to_owned(),

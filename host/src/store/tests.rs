@@ -211,6 +211,24 @@ fn a_blob_is_hashed_again_only_when_it_looks_different() {
 }
 
 #[test]
+fn a_file_that_its_owner_wrote_to_since_it_was_hashed_is_not_adopted() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    let file = root.path().join("m.gguf");
+    fs::write(&file, "model").unwrap();
+    let witness = store.witness(&file).unwrap();
+    fs::write(&file, "other").unwrap();
+    let error = store.adopt_blob(&witness).unwrap_err();
+    assert!(matches!(error, StoreError::Unsound { .. }), "{error}");
+    assert_eq!(fs::read_dir(store.blobs()).unwrap().count(), 0);
+    // Another name of it is no other content.
+    let witness = store.witness(&file).unwrap();
+    fs::hard_link(&file, root.path().join("again.gguf")).unwrap();
+    let blob = store.adopt_blob(&witness).unwrap();
+    assert_eq!(store.blob(&witness.sha256).unwrap(), Some(blob));
+}
+
+#[test]
 fn a_witnessed_file_is_followed_through_its_changes() {
     let home = tempfile::tempdir().unwrap();
     let store = store(home.path());
