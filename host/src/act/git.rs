@@ -19,7 +19,7 @@ use crate::{
     fault::hint,
     net::Url,
     policy::NetworkPolicy,
-    process::{Child, LogFile, Network, Output, Privileges, Spec},
+    process::{Child, LogFile, Network, Output, Privileges, Spec, quote},
     store::{self, StoreError, Temporary},
 };
 
@@ -86,6 +86,11 @@ pub(crate) fn shown(url: &str) -> String {
         Ok(parsed) if parsed.has_host() => crate::net::shown(&parsed),
         _ => url.to_owned(),
     }
+}
+
+/// The command that lists the branches and tags of a repository.
+pub(crate) fn list_command(url: &str) -> String {
+    format!("git ls-remote -- {}", quote(&shown(url)))
 }
 
 /// git for one step, as the user that builds.
@@ -349,6 +354,18 @@ fn config(scheme: Scheme, follow_redirects: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_with_a_url_is_one_word_to_a_shell() {
+        assert_eq!(
+            list_command("/srv/my repo;id"),
+            "git ls-remote -- '/srv/my repo;id'"
+        );
+        assert_eq!(
+            list_command("https://user:secret@host/x.git"),
+            "git ls-remote -- https://host/x.git"
+        );
+    }
 
     #[test]
     fn urls_are_accepted_by_an_allow_list() {

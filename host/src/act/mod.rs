@@ -64,7 +64,7 @@ pub(crate) use pull_image::Wanted as WantedImage;
 pub(crate) use stage_model::{failed as model_failed, stage as model_stage};
 
 pub(crate) use checkout::is_full_commit;
-pub(crate) use git::{Git, Scheme, scheme_of, shown};
+pub(crate) use git::{Git, Scheme, list_command, scheme_of, shown};
 #[cfg(feature = "cli")]
 pub(crate) use packages::Family;
 pub use packages::PackageError;

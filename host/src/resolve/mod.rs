@@ -17,7 +17,10 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::{
-    act::{ActError, Context, Git, MirrorFailure, Scheme, is_full_commit, scheme_of, shown},
+    act::{
+        ActError, Context, Git, MirrorFailure, Scheme, is_full_commit, list_command, scheme_of,
+        shown,
+    },
     fault::hint,
     narrate::Actor,
     process::Network,
@@ -270,10 +273,7 @@ async fn ask(
         ActError::Reference {
             step: step.id.clone(),
             reason: format!("{} has no `{reference}`: no such {kind}", shown(url)),
-            hints: vec![hint(
-                "see which there are",
-                Some(&format!("git ls-remote -- {}", shown(url))),
-            )],
+            hints: vec![hint("see which there are", Some(&list_command(url)))],
         }
     })
 }

@@ -88,7 +88,7 @@ impl Repository<'_> {
                 ),
                 hints: vec![hint(
                     "see which branches and tags there are",
-                    Some(&format!("git ls-remote -- {}", git::shown(self.git.url()))),
+                    Some(&git::list_command(self.git.url())),
                 )],
             }),
             other => other,

@@ -61,7 +61,7 @@ impl Fault for NetError {
                 ..
             } => vec![hint(
                 "see whether it has moved",
-                Some(&format!("curl -sSIL {url}")),
+                Some(&format!("curl -sSIL {}", quote(url))),
             )],
             Self::Status {
                 status: 408 | 425 | 429 | 500..=599,
@@ -158,11 +158,19 @@ mod tests {
 
     #[test]
     fn a_hint_with_a_url_is_one_word_to_a_shell() {
-        let error = NetError::Redirect {
-            url: "https://host.test/$(id);x".to_owned(),
+        let url = || "https://host.test/$(id);x".to_owned();
+        let moved = NetError::Redirect {
+            url: url(),
             reason: "nowhere".to_owned(),
         };
-        let command = error.hints().remove(0).command.unwrap();
-        assert_eq!(command, "curl -sSIL 'https://host.test/$(id);x'");
+        let gone = NetError::Status {
+            url: url(),
+            status: 404,
+            retry_after: None,
+        };
+        for error in [moved, gone] {
+            let command = error.hints().remove(0).command.unwrap();
+            assert_eq!(command, "curl -sSIL 'https://host.test/$(id);x'");
+        }
     }
 }

@@ -629,3 +629,24 @@ async fn the_parts_of_a_split_model_are_had_in_their_locked_versions() {
         );
     }
 }
+
+#[tokio::test]
+async fn an_endpoint_in_a_hint_is_one_word_to_a_shell() {
+    let environment = Environment::from_pairs([
+        ("AWS_ENDPOINT_URL", "https://s3.test/$(id)"),
+        ("AWS_ACCESS_KEY_ID", KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+    ]);
+    let account = Account {
+        net: &open_net(),
+        environment: &environment,
+        secrets: &Secrets::default(),
+        cancel: &CancellationToken::new(),
+    };
+    let bucket = Bucket::open(account, "b").await.unwrap();
+    let command = bucket.nothing(bucket.what("p/k")).hints().remove(0).command;
+    assert_eq!(
+        command.unwrap(),
+        "aws s3 ls s3://b/p/ --endpoint-url 'https://s3.test/$(id)'"
+    );
+}

@@ -10,7 +10,7 @@ use super::{
     },
     Bucket,
 };
-use crate::net::Answer;
+use crate::{net::Answer, process::quote};
 
 impl Bucket<'_> {
     pub(super) fn garbled(&self, what: String, reason: String) -> S3Error {
@@ -71,9 +71,9 @@ impl Bucket<'_> {
     /// The error for something that is not there.
     pub(in crate::model::source::s3) fn nothing(&self, what: String) -> S3Error {
         let above = what.rsplit_once('/').map_or("", |(above, _)| above);
-        let list = format!("aws s3 ls {}", crate::process::quote(&format!("{above}/")));
+        let list = format!("aws s3 ls {}", quote(&format!("{above}/")));
         let list = match &self.settings.endpoint {
-            Some(endpoint) => format!("{list} --endpoint-url {endpoint}"),
+            Some(endpoint) => format!("{list} --endpoint-url {}", quote(endpoint.as_str())),
             None => list,
         };
         S3Error::NoObject { what, list }
