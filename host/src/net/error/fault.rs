@@ -40,7 +40,8 @@ impl Fault for NetError {
                 None,
             )],
             Self::Changed { .. } => vec![hint(
-                "wait until its publisher is done, or refer to a version that stays",
+                "wait until its publisher is done and run the same command again, or refer to a version that \
+                 stays",
                 None,
             )],
             Self::Encoded { .. } => vec![hint(

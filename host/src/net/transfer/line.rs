@@ -9,7 +9,7 @@ use std::{
 
 use reqwest::{
     Response,
-    header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, IF_RANGE, RANGE},
+    header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, IF_MATCH, IF_RANGE, RANGE},
 };
 use tokio_util::bytes::Bytes;
 
@@ -219,6 +219,16 @@ impl<'a> Route<'a> {
         NetError::Changed { url: self.shown() }
     }
 
+    /// What an answer says that gives nothing. A source that names the version it has (`If-Match`) is refused
+    /// with 412 where there is another by now.
+    pub(super) fn refused(&self, response: &Response) -> NetError {
+        let is_named = self.source.headers.contains_key(IF_MATCH);
+        match response.status().as_u16() {
+            412 if is_named => self.changed(),
+            _ => status_error(response),
+        }
+    }
+
     pub(super) fn keep(&self, source: StoreError) -> NetError {
         NetError::Store {
             url: self.shown(),
@@ -251,7 +261,7 @@ impl Line<'_> {
                 return Err(self.route.wrong_part());
             }
             416 => return Err(self.route.wrong_part()),
-            _ => return Err(status_error(&response)),
+            _ => return Err(self.route.refused(&response)),
         }
         self.route.check_encoding(&response)?;
         let range = content_range(&response).ok_or_else(|| self.route.wrong_part())?;

@@ -13,7 +13,6 @@ use reqwest::{Response, header::HeaderValue};
 use super::{
     super::{
         NetError,
-        client::status_error,
         describe::{content_length, range_header},
         limits::Limits,
         range::{content_range, unsatisfied_total},
@@ -124,7 +123,7 @@ impl Job<'_> {
                     _ => Err(route.wrong_part()),
                 }
             }
-            _ => Err(status_error(&response)),
+            _ => Err(route.refused(&response)),
         }
     }
 

@@ -54,3 +54,26 @@ async fn without_any_mark_of_a_version_a_file_comes_in_one_piece() {
     Bench::uncompared(&server).gets(body()).await;
     assert_eq!(asked(&server), ["0-65535", ""]);
 }
+
+#[tokio::test]
+async fn another_version_than_the_one_that_is_named_is_said_to_be_one() {
+    let server = Server::start(|_, request| match request.range() {
+        Some((0, _)) => Reply::file(request, body()).with("ETag", "\"one\""),
+        _ => Reply::status(412),
+    });
+    let named = |server: &Server| {
+        let mut bench = Bench::uncompared(server);
+        let mark = "\"one\"".parse().unwrap();
+        let headers = &mut bench.transfer.sources[0].headers;
+        headers.insert(reqwest::header::IF_MATCH, mark);
+        bench
+    };
+    let error = named(&server).fails(Exit::Network, "changed").await;
+    let hint = &error.hints()[0].text;
+    assert!(hint.contains("run the same command again"), "{hint}");
+    let server = Server::start(|_, _| Reply::status(412));
+    named(&server).fails(Exit::Network, "changed").await;
+    // Nobody named one: then it says nothing of versions.
+    let bench = Bench::uncompared(&server);
+    bench.fails(Exit::Network, "http-status").await;
+}
