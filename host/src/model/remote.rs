@@ -212,7 +212,8 @@ async fn obtain(
         (_, false) => request.must_be(Digest::Sha256(tree::digest(listed())))?,
     }
     Ok(Draft {
-        name: step.reference.clone(),
+        // As it is shown: what was written may have a user or a key in it.
+        name: request.reference.to_string(),
         pinned: resolved.pinned.clone(),
         versions: resolved.versions(),
         files,

@@ -396,3 +396,13 @@ async fn each_refusal_of_what_was_written_says_what_to_write() {
         assert!(!error.hints().is_empty(), "{reference}: {error}");
     }
 }
+
+#[tokio::test]
+async fn what_opens_a_url_is_no_part_of_the_model_s_id() {
+    let bench = bench();
+    let server = Server::start(|_, request| Reply::file(request, b"model"));
+    let url = server.url("Tiny.gguf?sig=AbC/dEf").to_string();
+    let url = url.replace("http://", "http://ToKeN@");
+    let added = add(&bench.stage, &model(&url, Some(sha256(b"model")))).await;
+    assert!(added.unwrap().id.starts_with("tiny-"));
+}
