@@ -5,6 +5,9 @@ use serde::Deserialize;
 use super::super::inside::is_inside;
 use crate::net::Digest;
 
+/// Files of a repository at most. The hub itself advises fewer.
+const FILES: usize = 100_000;
+
 /// A repository at a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Repository {
@@ -115,6 +118,9 @@ pub(super) fn parse(body: &[u8]) -> Result<Repository, String> {
     if !is_commit(&described.sha) {
         return Err("it names no commit".to_owned());
     }
+    if described.siblings.len() > FILES {
+        return Err(format!("it names more than {FILES} files"));
+    }
     let files: Result<Vec<File>, String> = described.siblings.into_iter().map(file).collect();
     let mut files = files?;
     files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -211,7 +217,16 @@ mod tests {
         let twice = format!(
             r#"{{"sha": "{COMMIT}", "siblings": [{{"rfilename": "a"}}, {{"rfilename": "a"}}]}}"#
         );
+        let siblings: Vec<String> = (0..=FILES)
+            .map(|number| format!(r#"{{"rfilename": "{number}"}}"#))
+            .collect();
+        let many = |siblings: &[String]| {
+            let siblings = siblings.join(",");
+            format!(r#"{{"sha": "{COMMIT}", "siblings": [{siblings}]}}"#)
+        };
+        assert!(parse(many(&siblings[1..]).as_bytes()).is_ok());
         for bad in [
+            many(&siblings),
             "<html>".to_owned(),
             r#"{"sha": "main"}"#.to_owned(),
             with("../x"),
@@ -219,7 +234,7 @@ mod tests {
             with("a/../../x"),
             twice,
         ] {
-            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+            assert!(parse(bad.as_bytes()).is_err(), "{bad:.200}");
         }
     }
 }
