@@ -38,7 +38,8 @@ use partial::Partial;
 /// Failures in a row, none of them bringing a byte, before a source is given up.
 pub(super) const TRIES: u32 = 5;
 
-/// Failures of one source, however much each try brings.
+/// Failures of one source, however much each try brings; an answer that ends early with next to nothing is
+/// one as well.
 const FAILURES: u32 = 200;
 
 /// Answers in a row with another part than was asked for, before a source is asked for all of it.
@@ -200,7 +201,7 @@ impl Job<'_> {
 
     async fn fetch_from(&mut self, source: &Source) -> Result<Fetched, NetError> {
         let mut route = Route::new(self.net, self.transfer, source);
-        let (mut failures, mut in_a_row, mut versions) = (0, 0, 1);
+        let (mut in_a_row, mut versions) = (0, 1);
         loop {
             let before = self.open().await?.handed().count();
             let collected = self.collect(&mut route).await;
@@ -214,7 +215,7 @@ impl Job<'_> {
                 },
                 Err(error) => error,
             };
-            failures += 1;
+            let is_last = route.fails_too_often();
             // Who drips brings a little each time, and would do so for days.
             let is_progress = after > before && !matches!(error, NetError::Stalled { .. });
             in_a_row = if is_progress { 1 } else { in_a_row + 1 };
@@ -232,7 +233,7 @@ impl Job<'_> {
                     continue;
                 }
                 _ if !limits.is_worth_retrying(&error) => return Err(error),
-                _ if in_a_row >= TRIES || failures >= FAILURES => return Err(error),
+                _ if in_a_row >= TRIES || is_last => return Err(error),
                 _ => {}
             }
             let pause = limits.pause(in_a_row, &error);

@@ -3,7 +3,7 @@
 use std::{
     ops::Range,
     pin::pin,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -23,7 +23,7 @@ use super::{
         redirect::without_secrets,
         shown,
     },
-    Known, Transfer,
+    FAILURES, Known, Transfer,
     access::{Access, Grant, is_refusal},
     collector::Collector,
     journal::Version,
@@ -52,6 +52,7 @@ pub(super) struct Route<'a> {
     mixed: AtomicBool,
     /// Connections that the server puts up with.
     pub(super) connections: usize,
+    failures: AtomicU32,
 }
 
 impl<'a> Route<'a> {
@@ -65,7 +66,19 @@ impl<'a> Route<'a> {
             again: false,
             mixed: AtomicBool::new(false),
             connections: net.limits().connections,
+            failures: AtomicU32::new(0),
         }
+    }
+
+    /// Counts a failure; whether that is one more than is put up with, however much each try brings.
+    pub(super) fn fails_too_often(&self) -> bool {
+        self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES
+    }
+
+    /// Whether a server has once too often ended an answer early that brought next to nothing: one that gives
+    /// a byte each time would otherwise hold a transfer for days.
+    pub(super) fn gives_scraps(&self, bytes: u64) -> bool {
+        bytes < self.net.limits().least_bytes && self.fails_too_often()
     }
 
     pub(super) fn is_mixed(&self) -> bool {

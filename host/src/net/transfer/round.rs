@@ -161,9 +161,10 @@ impl Job<'_> {
         result?;
         match range.total {
             _ if at == start => Err(route.wrong_part()),
-            Some(total) if at < total => Ok(Outcome::More),
-            None if at < range.bytes.end => Ok(Outcome::More),
-            _ => Ok(Outcome::Whole(at)),
+            Some(total) if at >= total => Ok(Outcome::Whole(at)),
+            None if at >= range.bytes.end => Ok(Outcome::Whole(at)),
+            _ if route.gives_scraps(at - start) => Err(route.wrong_part()),
+            _ => Ok(Outcome::More),
         }
     }
 
@@ -187,6 +188,9 @@ impl Job<'_> {
             || self.known.version.if_range().is_some();
         if !is_alone && !self.transfer.is_compared() && !has_mark {
             // Nothing would tell whether parts belong together.
+            return Err(route.wrong_part());
+        }
+        if part.end < asked.end.min(size) && route.gives_scraps(part.end - part.start) {
             return Err(route.wrong_part());
         }
         self.accept(route, &response, Some(size)).await?;
@@ -325,7 +329,9 @@ impl Crew<'_> {
             match result {
                 Ok(()) if at > start => {}
                 Ok(()) => return Err(self.line.route.wrong_part()),
-                Err(error @ NetError::Connection { .. }) if at > start => {
+                Err(error @ NetError::Connection { .. })
+                    if at > start && !self.line.route.gives_scraps(at - start) =>
+                {
                     let pause = self.line.net.limits().pause(1, &error);
                     tokio::time::sleep(pause).await;
                 }
@@ -336,6 +342,13 @@ impl Crew<'_> {
 
     async fn ask(&self, part: Range<u64>) -> Result<(Response, Range<u64>), NetError> {
         match self.line.ask(&part).await {
+            Ok((_, given))
+                if given.end < part.end
+                    && self.line.route.gives_scraps(given.end - given.start) =>
+            {
+                self.hand_back(part);
+                Err(self.line.route.wrong_part())
+            }
             Ok((response, given)) => {
                 self.hand_back(given.end..part.end);
                 Ok((response, given))

@@ -42,6 +42,41 @@ async fn a_server_that_cuts_off_each_time_is_given_up_only_when_nothing_comes_an
 }
 
 #[tokio::test]
+async fn a_server_that_gives_a_byte_each_time_is_given_up() {
+    type Answer = fn(&Request) -> Reply;
+    let scraps: [(Answer, &str); 2] = [
+        (scrap, "wrong-part"),
+        (
+            |request| {
+                let is_first = request.range().is_some_and(|(start, _)| start == 0);
+                let bytes = if is_first { 64 << 10 } else { 1 };
+                Reply::file(request, body()).cut_after(bytes)
+            },
+            "connection",
+        ),
+    ];
+    for (scrap, kind) in scraps {
+        let server = Server::start(move |_, request| scrap(request));
+        let mut bench = Bench::compared(&server);
+        bench.transfer.size_bytes = Some(SIZE as u64);
+        bench.fails(Exit::Network, kind).await;
+        let asked = server.requests().len();
+        let most = FAILURES as usize + 2 * CONNECTIONS;
+        assert!(asked <= most, "{kind}: {asked} requests");
+    }
+}
+
+/// The first byte of what is asked for.
+fn scrap(request: &Request) -> Reply {
+    let (start, _) = request.range().unwrap();
+    let range = format!("bytes {start}-{start}/{SIZE}");
+    Reply {
+        body: body()[start..=start].to_vec(),
+        ..Reply::status(206).with("Content-Range", &range)
+    }
+}
+
+#[tokio::test]
 async fn a_server_is_waited_for_as_long_as_it_asks_but_not_for_an_hour() {
     let server = Server::start(|number, request| match number {
         0 => Reply::status(429).with("Retry-After", "1"),
