@@ -64,7 +64,7 @@ struct Item {
 pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
     let home = &context.host.home;
     let store = Store::open(home);
-    let catalog = Catalog::of(&store);
+    let catalog = Catalog::of_home(home);
     let gc = match home.store().exists() {
         true => gc(context, &store, &catalog).await?,
         false => Gc::default(),

@@ -29,7 +29,10 @@ pub(super) async fn run(context: &Context, arguments: &ModelArguments) -> Result
     let models = Models {
         context,
         directory: arguments.dir.as_deref(),
-        catalog: Catalog::of(&store(context, arguments.dir.as_deref())),
+        catalog: match arguments.dir.as_deref() {
+            Some(directory) => Catalog::of(&Store::at(here().join(directory))),
+            None => Catalog::of_home(&context.host.home),
+        },
     };
     let done = match &arguments.command {
         ModelCommand::List => models.list(),
@@ -43,13 +46,6 @@ pub(super) async fn run(context: &Context, arguments: &ModelArguments) -> Result
     match done {
         Ok(()) => Ok(Exit::Success),
         Err(failure) => received.or(failure),
-    }
-}
-
-fn store(context: &Context, directory: Option<&Path>) -> Store {
-    match directory {
-        Some(directory) => Store::at(here().join(directory)),
-        None => Store::open(&context.host.home),
     }
 }
 

@@ -33,8 +33,11 @@ pub use entry::{Entry, EntryFile, Name, Origin, Provenance, State, Trust};
 pub use error::CatalogError;
 pub use remove::{Removal, Swept};
 
-use crate::store::{self, Lock, Patience, Store, StoreError};
 pub use crate::store::{InUse, Limits, Reason};
+use crate::{
+    config::paths::Home,
+    store::{self, Lock, Patience, Store, StoreError},
+};
 
 /// Schema of the documents that this version writes.
 const SCHEMA: u32 = 1;
@@ -51,6 +54,8 @@ const ASKING_RETRY: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone)]
 pub struct Catalog {
     store: Store,
+    /// Whether nobody else keeps anything there, as may be in a `cache_dir`.
+    is_own: bool,
 }
 
 /// The sole right to change the catalog.
@@ -65,6 +70,16 @@ impl Catalog {
     pub fn of(store: &Store) -> Self {
         Self {
             store: store.clone(),
+            is_own: false,
+        }
+    }
+
+    /// The models of a home's own store.
+    #[must_use]
+    pub fn of_home(home: &Home) -> Self {
+        Self {
+            store: Store::open(home),
+            is_own: true,
         }
     }
 

@@ -248,12 +248,16 @@ impl Catalog {
         store::remove_tree(tree)
     }
 
-    /// Names of the blobs that this program recorded: a `cache_dir` may hold others.
-    pub(super) fn blob_names(&self) -> Vec<String> {
+    /// Names of the blobs that this program recorded: a `cache_dir` may hold others. In its own store also of
+    /// those that a crash left without a record.
+    pub(super) fn blob_names(&self) -> BTreeSet<String> {
         let listed = fs::read_dir(self.store.blobs());
         let name = |found: fs::DirEntry| {
             let name = found.file_name().into_string().ok()?;
-            Some(name.strip_suffix(".json")?.to_owned())
+            match name.strip_suffix(".json") {
+                None if self.is_own => Some(name),
+                recorded => recorded.map(str::to_owned),
+            }
         };
         let names = listed.into_iter().flatten().flatten();
         let names = names.filter_map(name);
