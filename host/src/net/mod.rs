@@ -39,7 +39,7 @@ mod tell;
 mod transfer;
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -138,9 +138,14 @@ fn is_local_address(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let mapped = address.to_ipv4_mapped().is_some_and(is_v4);
             let own = address.is_loopback() || address.is_unspecified();
-            mapped || own || address.is_unicast_link_local()
+            mapped || own || address.is_unicast_link_local() || is_aws_metadata(address)
         }
     }
+}
+
+/// Whether an address is of AWS's services for its own machines: local addresses, which lie beside the link's.
+fn is_aws_metadata(address: Ipv6Addr) -> bool {
+    address.segments()[..2] == [0xfd00, 0x0ec2]
 }
 
 #[cfg(test)]

@@ -165,10 +165,15 @@ mod tests {
             "http://localhost./",
             "http://127.1/",
             "http://[::1]:9/",
+            "http://[fd00:ec2::254]/latest",
         ] {
             assert!(here(url).await, "{url}");
         }
-        for url in ["http://192.0.2.1/", "http://no-such-name.invalid/"] {
+        for url in [
+            "http://192.0.2.1/",
+            "http://[fd00:1::1]/",
+            "http://no-such-name.invalid/",
+        ] {
             assert!(!here(url).await, "{url}");
         }
     }

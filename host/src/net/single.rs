@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     Answer, Ask, Net, NetError,
     client::{check_scheme, connection},
-    is_loopback, shown,
+    is_aws_metadata, is_loopback, shown,
 };
 
 /// Longest answer of a service on this machine or its link.
@@ -93,7 +93,7 @@ fn is_nearby(url: &Url) -> bool {
     is_loopback(url)
         || match address {
             Ok(IpAddr::V4(address)) => address.is_link_local(),
-            Ok(IpAddr::V6(address)) => address.segments()[..2] == [0xfd00, 0x0ec2],
+            Ok(IpAddr::V6(address)) => is_aws_metadata(address),
             Err(_) => false,
         }
 }
