@@ -88,7 +88,7 @@ impl LockFile {
                     || run.stderr.contains(&seal)
                     || line.ends_with(".seal") && run.stderr.contains(&any);
                 assert!(is_named, "{line}: {}", run.stderr);
-                for word in ["locked  ", "now     ", "lock --update"] {
+                for word in ["locked  ", "now     ", " --update"] {
                     run.says(word);
                 }
             }

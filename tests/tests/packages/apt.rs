@@ -208,7 +208,7 @@ fn a_package_is_locked_before_it_is_installed_and_had_in_this_version_alone() {
     run.says("apt-get update");
     let run = debian.run(&["prepare", "--locked", ALLOW]).code(15);
     run.says("packages");
-    run.says("lock --update default.engine");
+    run.says("lock --allow-package-installs --update default.engine");
 
     debian.type_in(&["apt-get", "update"]);
     let run = debian.run(&["lock"]).code(0);
