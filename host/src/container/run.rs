@@ -263,6 +263,9 @@ fn network(words: &mut Words, kind: Runtime, run: &Run) {
     if kind == Runtime::Podman {
         // It would hand the proxies of this machine, credentials included, to the engine.
         words.flag("--http-proxy=false");
+        // Where containers.conf(5) says that containers have the machine's own network, it would publish
+        // nothing, and the engine would listen on every address.
+        words.option("--network", "private");
     }
 }
 

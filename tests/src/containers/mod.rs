@@ -119,6 +119,13 @@ impl Containers {
         }
     }
 
+    /// Lets its settings say that containers have the machine's own network. Docker has no such setting.
+    pub fn share_network(&self) {
+        if let Some(podman) = &self.podman {
+            podman.share_network();
+        }
+    }
+
     /// Its program with these arguments.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {

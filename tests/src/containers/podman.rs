@@ -91,6 +91,13 @@ impl Podman {
         self.network.left()
     }
 
+    pub(super) fn share_network(&self) {
+        let path = self.directory.join("containers.conf");
+        let text = fs::read_to_string(&path).unwrap();
+        let shared = "[containers]\nnetns = \"host\"\n";
+        fs::write(path, text.replacen("[containers]\n", shared, 1)).unwrap();
+    }
+
     pub(super) fn trust(&self, address: &str) {
         let path = self.directory.join("registries.conf");
         let mut text = fs::read_to_string(&path).unwrap();

@@ -75,6 +75,19 @@ under_both! {
         stage.assert_clean();
     }
 
+    fn an_engine_has_a_network_of_its_own_whatever_the_runtime_is_set_to(kind) {
+        let stage = Stage::new(kind);
+        stage.containers.share_network();
+        stage.write();
+        let mut running = stage.machine.provision(&[]);
+        let url = running.wait_ready();
+        let port = &stage.pool["provisioning"]["ports"][0];
+        assert_eq!(url, format!("http://127.0.0.1:{port}"));
+        assert_eq!(http_get(&format!("{url}/health")).unwrap().0, 200);
+        let _ = running.end(Signal::INT).code(130);
+        stage.assert_clean();
+    }
+
     fn a_second_port_is_published_and_handed_off(kind) {
         let mut stage = Stage::new(kind);
         stage.pool["options"] = json!({"grpc": true});

@@ -91,6 +91,7 @@ fn vllm_under_podman() {
     --device nvidia.com/gpu=0
     --publish 127.0.0.1:8000:8000
     --http-proxy=false
+    --network private
     --env DO_NOT_TRACK=1
     --env HF_HUB_OFFLINE=1
     --env HOME=/cache
@@ -149,6 +150,7 @@ fn vllm_under_docker() {
     - /usr/bin/podman
     - --mount type=tmpfs,target=/tmp,exec,nosuid,nodev,tmpfs-mode=1777,chown=true
     - --http-proxy=false
+    - --network private
     - --mount type=bind,source={model-fetch.path},target=/models/qwen,ro=true
     + /usr/bin/docker
     + --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777,uid=2000,gid=0
@@ -199,6 +201,7 @@ fn tgi_under_podman() {
     --device nvidia.com/gpu=0
     --publish 127.0.0.1:8080:8080
     --http-proxy=false
+    --network private
     --env GRACEFUL_TERMINATION_TIMEOUT=3
     --env HF_HOME=/data
     --env HF_HUB_OFFLINE=1
@@ -242,6 +245,7 @@ fn tgi_under_docker() {
     - /usr/bin/podman
     - --mount type=tmpfs,target=/tmp,exec,nosuid,nodev,tmpfs-mode=1777,chown=true
     - --http-proxy=false
+    - --network private
     - --mount type=bind,source={model-fetch.path},target=/models/qwen,ro=true
     + /usr/bin/docker
     + --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777,uid=0,gid=0

@@ -138,9 +138,16 @@ fn assert_sound(words: &[&str], kind: &Kind, runtime: &str) {
     };
     assert!(options.contains(read_only), "{what}");
     assert!(options.contains(" --user "), "{what}");
-    for loose in ["--privileged", "--cap-add", "--network", "--pid=", "--ipc"] {
+    for loose in ["--privileged", "--cap-add", "--pid=", "--ipc"] {
         assert!(!options.contains(loose), "{loose} {what}");
     }
+    let own_network = usize::from(runtime == "podman");
+    assert_eq!(
+        options.matches("--network private").count(),
+        own_network,
+        "{what}"
+    );
+    assert_eq!(options.matches("--net").count(), own_network, "{what}");
     let has_no_name = kind.facts == "docker-old-one-gpu";
     assert_eq!(options.contains("--gpus"), has_no_name, "{what}");
     let given: Vec<&str> = of_runtime

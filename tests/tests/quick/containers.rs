@@ -54,6 +54,7 @@ fn a_container_is_shown_as_the_command_that_would_run_it() {
       --device nvidia.com/gpu=0 \
       --publish 127.0.0.1:8080:8080 \
       --http-proxy=false \
+      --network private \
       --env HF_TOKEN \
       --mount type=bind,source=HOME/store/blobs/sha256/744ce8ad850a323018a6aaf88b444cfe7089d4a5f7de1185d67cd632610cd9cb,target=/models/haiku.gguf,ro=true \
       --user 65532:65532 \

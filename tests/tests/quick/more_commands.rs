@@ -25,6 +25,7 @@ fn triton_under_podman() {
     --publish 127.0.0.1:8001:8001
     --publish 127.0.0.1:8002:8002
     --http-proxy=false
+    --network private
     --env HF_TOKEN
     --mount type=bind,source={model-fetch.path},target=/models,ro=true
     --user 1000:1000
@@ -65,6 +66,7 @@ fn triton_under_docker() {
     - /usr/bin/podman
     - --mount type=tmpfs,target=/tmp,exec,nosuid,nodev,tmpfs-mode=1777,chown=true
     - --http-proxy=false
+    - --network private
     - --mount type=bind,source={model-fetch.path},target=/models,ro=true
     + /usr/bin/docker
     + --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777,uid=1000,gid=1000
@@ -105,6 +107,7 @@ fn llamacpp_under_podman() {
     --device nvidia.com/gpu=0
     --publish 127.0.0.1:8080:8080
     --http-proxy=false
+    --network private
     --env HF_TOKEN
     --mount type=bind,source=HOME/store/blobs/sha256/744ce8ad850a323018a6aaf88b444cfe7089d4a5f7de1185d67cd632610cd9cb,target=/models/qwen.gguf,ro=true
     --user 65532:65532
@@ -150,6 +153,7 @@ fn llamacpp_under_docker() {
     - /usr/bin/podman
     - --mount type=tmpfs,target=/tmp,exec,nosuid,nodev,tmpfs-mode=1777,chown=true
     - --http-proxy=false
+    - --network private
     - --mount type=bind,source=HOME/store/blobs/sha256/744ce8ad850a323018a6aaf88b444cfe7089d4a5f7de1185d67cd632610cd9cb,target=/models/qwen.gguf,ro=true
     + /usr/bin/docker
     + --tmpfs /tmp:rw,exec,nosuid,nodev,mode=1777,uid=65532,gid=65532

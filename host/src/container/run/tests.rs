@@ -108,6 +108,7 @@ fn podman_is_told_everything() {
     --cpuset-mems 0
     --publish 127.0.0.1:8000:8000
     --http-proxy=false
+    --network private
     --env HF_HUB_OFFLINE=1
     --env HF_TOKEN
     --mount type=bind,source=/var/lib/engine-host/store/model,target=/model,ro=true
@@ -239,7 +240,6 @@ fn no_launch_lacks_the_hardening() {
                     "--privileged",
                     "--cap-add",
                     "seccomp=",
-                    "--net",
                     "--ipc",
                     "--pid ",
                     "--rm",
@@ -247,6 +247,10 @@ fn no_launch_lacks_the_hardening() {
                 ] {
                     assert!(!told.contains(soft), "{soft} is in {told}");
                 }
+                // Docker's usual one cannot be set otherwise.
+                let own_network = usize::from(runtime.name == "podman");
+                assert_eq!(told.matches(" --network private ").count(), own_network);
+                assert_eq!(told.matches("--net").count(), own_network);
                 assert!(!told.contains("=HF_TOKEN") && !told.contains("HF_TOKEN="));
                 assert_eq!(
                     told.contains("--gpus"),
