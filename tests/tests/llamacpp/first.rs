@@ -3,8 +3,8 @@
 use std::{sync::LazyLock, time::Duration};
 
 use e2e::{
-    Built, Run, environment_of, http_get, http_post, processor_time, processor_time_of_children,
-    resident_bytes, uid_of, wait_for,
+    Built, Run, environment_of, http_get, http_post, pace, processor_time,
+    processor_time_of_children, resident_bytes, uid_of, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -14,9 +14,9 @@ use crate::{BUILD_LIMIT, COMMAND_ONE, MACHINE, built};
 /// Most bytes that host and keeper occupy while the engine serves.
 const MEMORY_LIMIT: u64 = 25_000_000;
 
-/// Most processor time that host and keeper use themselves, in percent of what the build takes: two seconds
-/// where it takes 500. What slows one down slows down the other.
-const PROCESSOR_LIMIT: f64 = 0.4;
+/// Most processor time that host and keeper use themselves, in seconds on the machine of
+/// docs/measurements.md, where the build takes 500.
+const PROCESSOR_LIMIT: f64 = 2.0;
 
 /// How often it is looked how many those are, at most: what a build has taken is given back a little later.
 const LOOKS: u32 = 8;
@@ -301,13 +301,18 @@ fn the_host_costs_little_beside_the_build_and_little_memory() {
         ..
     } = first();
     let (own, children) = (own_time.as_secs_f64(), children_time.as_secs_f64());
-    let percent = own / children * 100.0;
+    // What slows the machine slows programs that start, and compilers: by the larger of the two, since they
+    // were measured at different times.
+    let (pace, build_pace) = (pace(), children / 500.0);
+    let limit = PROCESSOR_LIMIT * pace.max(build_pace);
     println!(
-        "measured: host and keeper used {own:.2} s of processor time, {percent:.2} % of the {children:.0} s \
-         that the real build took, limit {PROCESSOR_LIMIT} %"
+        "measured: host and keeper used {own:.2} s of processor time, {:.2} % of the {children:.0} s that \
+         the real build took, limit {limit:.2} s ({PROCESSOR_LIMIT} s at pace {:.2})",
+        own / children * 100.0,
+        pace.max(build_pace),
     );
     let mebibytes = *resident as f64 / f64::from(1 << 20);
     println!("measured: host and keeper are {mebibytes:.1} MiB resident, limit 25 MB");
-    assert!(percent <= PROCESSOR_LIMIT, "{percent} %");
+    assert!(own <= limit, "{own} s");
     assert!(*resident <= MEMORY_LIMIT, "{resident} bytes");
 }
