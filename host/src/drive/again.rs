@@ -11,13 +11,13 @@ use crate::{config::select::Wanted, facts, fault::Failure};
 /// What an engine was made of.
 #[derive(Debug)]
 pub(super) struct Made {
-    pub(super) request: Request,
+    request: Request,
     /// The pool, policy and flags applied.
     pub(super) wanted: Wanted,
     pub(super) pins: Pins,
     /// The plan as its provider wrote it.
-    pub(super) written: Plan,
-    /// The same with every branch, tag and model resolved.
+    written: Plan,
+    /// The plan that was carried out: the same with every branch, tag and model resolved.
     pub(super) resolved: Plan,
     /// Made of the same for certain GPUs.
     placed: Mutex<Vec<Startable>>,

@@ -30,8 +30,6 @@ pub struct Obtained {
     pub artifacts: Artifacts,
     /// The machine as it was planned for.
     pub facts: Facts,
-    /// The plan that was carried out.
-    pub(super) plan: Plan,
     /// What its steps were given.
     pub(super) context: act::Context,
     /// What it was made of.
@@ -98,7 +96,7 @@ impl Host {
             request,
             planned.chosen.wanted.clone(),
             planned.pins,
-            [planned.written, plan.clone()],
+            [planned.written, plan],
         );
         Ok(Obtained {
             made: Arc::new(made),
@@ -106,7 +104,6 @@ impl Host {
             engine,
             artifacts,
             facts: planned.facts,
-            plan,
             context: planned.context,
         })
     }
@@ -122,14 +119,9 @@ impl Host {
         let human = format!("{image} was removed since it was pulled: pulling it again");
         narrator.warn(ACTOR, "image-gone", image, human);
         Images::of(&obtained.context.store).forget(image)?;
-        let artifacts = act::run_all(&obtained.context, &obtained.plan).await?;
-        let engine = prepare(
-            &obtained.chosen,
-            &obtained.facts,
-            &obtained.plan,
-            artifacts.clone(),
-        )
-        .await?;
+        let plan = &obtained.made.resolved;
+        let artifacts = act::run_all(&obtained.context, plan).await?;
+        let engine = prepare(&obtained.chosen, &obtained.facts, plan, artifacts.clone()).await?;
         Ok((engine, artifacts))
     }
 

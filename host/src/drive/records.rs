@@ -41,7 +41,7 @@ impl Obtained {
     /// What each step was made of and what came out: the record of a build.
     pub fn records(&self) -> Result<BTreeMap<String, Record>, Failure> {
         let mut records = BTreeMap::new();
-        for step in &self.plan.steps {
+        for step in &self.made.resolved.steps {
             let Some(artifact) = self.artifacts.get(&step.id) else {
                 continue;
             };

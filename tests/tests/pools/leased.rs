@@ -152,6 +152,23 @@ fn asking_for_a_pool_on_demand_starts_it_and_does_not_hurry_it_after_a_fall() {
     let _ = daemon.end(Signal::TERM, 0);
 }
 
+/// Reloads the pool with something else, and waits for its new engine; the reload goes on while the old one has
+/// leases.
+fn succeeded<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    stage: &'scope Stage,
+    daemon: &Daemon<'_>,
+    old: &Value,
+) -> (thread::ScopedJoinHandle<'scope, e2e::Run>, Value) {
+    let other = stage.pool("chat", &["--load-ms", "10"]);
+    stage.machine.write_pool(&other);
+    let reload = scope.spawn(|| stage.machine.run(&["reload", "chat"]));
+    let new = daemon.wait_replica("chat", "the successor", |it| {
+        it["state"] == "ready" && it["pid"] != old["pid"]
+    });
+    (reload, new)
+}
+
 /// Whether a process is there.
 fn is_there(pid: i32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap()
@@ -165,14 +182,8 @@ fn what_is_leased_of_an_engine_is_served_by_it_although_its_successor_has_taken_
     let old = daemon.wait_state("chat", "ready");
     let held = lease(&stage, &daemon);
     assert_eq!(held.body["url"], old["url"]);
-    stage
-        .machine
-        .write_pool(&stage.pool("chat", &["--load-ms", "10"]));
     thread::scope(|scope| {
-        let reload = scope.spawn(|| stage.machine.run(&["reload", "chat"]));
-        let new = daemon.wait_replica("chat", "the successor", |it| {
-            it["state"] == "ready" && it["pid"] != old["pid"]
-        });
+        let (reload, new) = succeeded(scope, &stage, &daemon, &old);
         assert_eq!(
             (&new["leases"], &new["slots"]["free"]),
             (&json!(1), &json!(1))
@@ -193,14 +204,8 @@ fn a_successor_that_falls_while_its_predecessor_has_leases_is_started_again() {
     let daemon = stage.serve(&[]);
     let old = daemon.wait_state("chat", "ready");
     let _held = lease(&stage, &daemon);
-    stage
-        .machine
-        .write_pool(&stage.pool("chat", &["--load-ms", "10"]));
     thread::scope(|scope| {
-        let reload = scope.spawn(|| stage.machine.run(&["reload", "chat"]));
-        let new = daemon.wait_replica("chat", "the successor", |it| {
-            it["state"] == "ready" && it["pid"] != old["pid"]
-        });
+        let (reload, new) = succeeded(scope, &stage, &daemon, &old);
         crate::kill(pid(&new));
         daemon.wait_replica("chat", "another start", |it| {
             it["state"] == "ready" && it["pid"] != new["pid"] && it["restarts"] == 1
