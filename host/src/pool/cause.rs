@@ -27,16 +27,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Every cause, for metrics.
-    pub const ALL: &[Self] = &[
-        Self::Exit,
-        Self::OutOfMemory,
-        Self::GpuError,
-        Self::Liveness,
-        Self::Start,
-        Self::Stopped,
-    ];
-
     /// Why an engine fell or did not come up, as far as the error tells. What its provider knows of its
     /// log and what the kernel says come before how far it was.
     #[must_use]
